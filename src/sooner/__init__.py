@@ -1,0 +1,1 @@
+"""sooner: the same text, sooner."""

@@ -1,0 +1,186 @@
+"""The contracts between the parts. A class that fits one needs no import from here.
+
+Knows who may know what. Does not know any implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sooner.types import Draft, Probabilities, Rows, Sampling, Step, Verdict, Work
+
+__all__ = ["Coins", "Context", "Controller", "Drafter", "Law", "Session", "Target", "Verifier"]
+
+
+class Session(Protocol):
+    """One sequence's place in a target's cache. Owns blocks and tokens, knows nothing of text or sampling.
+
+    Law: the cache is a pure function of ``tokens``; a fresh session over the same tokens scores the same rows.
+    """
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """What the cache holds, without pending draft nodes."""
+        ...
+
+    def settle(self, path: Sequence[int]) -> None:
+        """Keep the draft nodes ``path`` (root downwards) of the last scored `Work` and drop its other nodes."""
+        ...
+
+    def sync(self, tokens: Sequence[int]) -> int:
+        """Keep the common prefix with ``tokens``, cut the rest; returns its length. The only rollback there is."""
+        ...
+
+    def close(self) -> None:
+        """Free every block. Calling it again does nothing."""
+        ...
+
+
+class Target(Protocol):
+    """A model that scores tokens: weights, cache, device. Knows nothing of sampling, drafting or text.
+
+    How a draft tree is laid out in a pass (mask, sibling chains, one chain after another) is its own business.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the length of a logits row (it may exceed the tokenizer's vocabulary)."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The most tokens one session can hold, prompt and answer together."""
+        ...
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """All that the bits of a row depend on: model hash, engine version, processor features, precisions."""
+        ...
+
+    @property
+    def row_invariant(self) -> bool:
+        """Whether a row is the same bits however it is scored: alone, in a chain, in a tree, in a batch."""
+        ...
+
+    def open(self, tokens: Sequence[int] = (), salt: str = "") -> Session:
+        """A session that holds the longest prefix of ``tokens`` found in the cache under ``salt`` (maybe none)."""
+        ...
+
+    def fits(self, works: Sequence[Work]) -> bool:
+        """Whether the cache has room for one pass over ``works``. One plain work alone always fits."""
+        ...
+
+    def score(self, works: Sequence[Work]) -> list[Rows]:
+        """Score all works in one pass; the i-th result belongs to ``works[i]``.
+
+        Afterwards each session's tokens include its work's ``tokens``; its draft nodes are pending until `settle`
+        (an unsettled session drops them at its next pass).
+        """
+        ...
+
+
+class Law(Protocol):
+    """The target's processed distribution at one row: what plain decoding would sample from there."""
+
+    @property
+    def p(self) -> Probabilities:
+        """``[V]``, processed (penalties, temperature, truncation), summing to one; one-hot at temperature 0."""
+        ...
+
+    def draw(self) -> int:
+        """The target's own token at this row: the coupled draw at its output position (arg-max at temperature 0)."""
+        ...
+
+
+class Coins(Protocol):
+    """A source of independent randomness for one step: never the noise of the coupled draw."""
+
+    def accept(self, numerator: float, denominator: float = 1.0) -> bool:
+        """True with probability ``min(1, numerator / denominator)``: ``U * denominator < numerator``, strictly."""
+        ...
+
+    def draw(self, weights: Probabilities) -> int:
+        """An index with probability proportional to ``weights`` (non-negative, not all zero)."""
+        ...
+
+
+class Verifier(Protocol):
+    """Decides what of a draft is kept. A pure function of draft, rows and randomness; knows no model and no time."""
+
+    @property
+    def name(self) -> str:
+        """The name users choose it by."""
+        ...
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output follows the target's processed distribution exactly."""
+        ...
+
+    def verify(self, draft: Draft, law: Callable[[int], Law], coins: Coins) -> Verdict:
+        """``law(node)`` gives the row below ``node`` (`ROOT` for the root's own); it is computed on first use."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a drafter may look at when it proposes for one sequence.
+
+    ``id`` names the sequence for as long as it lives. ``tokens`` is prompt and output, the last is the draft's
+    root; read-only, it grows in place, so a drafter remembers lengths, not copies. ``budget`` is the most nodes
+    wanted. ``noise(position, ids)`` is the target's own exponential noise E for output position ``position`` (the
+    root's row draws ``position = len(tokens) - prompt_length``) under the coupled rule at temperature > 0, else
+    None: ranking candidates by E/q then agrees with the target more often. ``coins`` is set when the verifier is a
+    ratio rule that profits from sampled drafts; it is independent of the verifier's own.
+    """
+
+    id: int
+    tokens: Sequence[int]
+    prompt_length: int
+    budget: int
+    sampling: Sampling
+    expected: Sequence[int] = ()
+    noise: Callable[[int, Sequence[int]], Probabilities] | None = None
+    coins: Coins | None = None
+
+
+class Drafter(Protocol):
+    """Guesses ahead. May be wrong, must be cheap; whatever it proposes, it cannot change the output.
+
+    Knows the token history, its own model or index. Does not know the target's cache, sampling or stop rules.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name shown as a token's source."""
+        ...
+
+    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+        """One draft per context, each of at most ``budget`` nodes; an empty draft is always allowed."""
+        ...
+
+    def observe(self, step: Step, rows: Rows) -> None:
+        """Learn from what a step of sequence ``step.sequence`` kept; ``rows`` are those the target scored."""
+        ...
+
+    def forget(self, id: int) -> None:
+        """The sequence ended: drop what was kept for it."""
+        ...
+
+
+class Controller(Protocol):
+    """Decides what drafting is worth. Knows costs and yields, never tokens or text. Zero is always a choice."""
+
+    def budgets(self, contexts: Sequence[Context]) -> list[int]:
+        """The most draft nodes worth asking for, per sequence of the coming pass (``context.budget`` caps it)."""
+        ...
+
+    def select(self, contexts: Sequence[Context], drafts: Sequence[Draft]) -> list[Draft]:
+        """What of the drafts to score; nodes below a sampled parent are kept or dropped by shape alone."""
+        ...
+
+    def observe(self, step: Step) -> None:
+        """Learn from a finished step. Feedback flows this way only."""
+        ...
