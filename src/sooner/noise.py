@@ -50,7 +50,9 @@ def _mix(x: int) -> int:
 
 def stream_key(seed: int, domain: Domain, position: int) -> int:
     """The 64-bit start of the stream at one position."""
-    return _mix((_mix((_mix((seed + _GAMMA) & _MASK) + (int(domain) + 1) * _GAMMA) & _MASK) + position * _MIX_1) & _MASK)
+    key = _mix((seed + _GAMMA) & _MASK)
+    key = _mix((key + (domain + 1) * _GAMMA) & _MASK)
+    return _mix((key + position * _MIX_1) & _MASK)
 
 
 def choice_seed(seed: int, choice: int) -> int:

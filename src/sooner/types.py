@@ -234,7 +234,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What verification decided: the accepted nodes, root downwards, and the one token of the target's own after them."""
+    """What verification decided: the accepted nodes (root downwards) and the target's own token after them."""
 
     path: tuple[int, ...]
     token: int

@@ -1,0 +1,1 @@
+"""Controllers: how much drafting each sequence gets at the next step. Each fits `protocols.Controller`."""

@@ -1,0 +1,203 @@
+"""One request's choice as a state machine without IO: `plan` gives the next work, `apply` turns rows into a step.
+
+Knows tokens, sampling, verification and stop rules. Does not know a model, a cache, a drafter or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Tokens
+from typing import Protocol
+
+from sooner.errors import ContextOverflow, InvalidRequest
+from sooner.noise import Domain, StepCoins
+from sooner.protocols import Coins, Law, Session, Verifier
+from sooner.sampling import Processor
+from sooner.stopping import StopStrings
+from sooner.types import (
+    EMPTY_DRAFT,
+    ROOT,
+    TARGET,
+    Draft,
+    Finish,
+    Logits,
+    Request,
+    Rows,
+    Step,
+    TokenLogprob,
+    Usage,
+    Verdict,
+    Work,
+)
+
+__all__ = ["Detokenizer", "Sequence"]
+
+
+class Detokenizer(Protocol):
+    """Turns a growing token sequence into text, a whole character at a time (`text.Detokenizer`)."""
+
+    def push(self, token: int) -> str:
+        """The text that became certain with ``token``."""
+        ...
+
+    def flush(self) -> str:
+        """The text still held back, at the end."""
+        ...
+
+
+class Sequence:
+    """One choice of a request, from prompt to finish.
+
+    Everything that looks at an emitted token happens in `commit`, one token at a time, before it is emitted; so no
+    rule can depend on how tokens fall into steps.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        id: int,
+        seed: int,
+        processor: Processor,
+        verifier: Verifier,
+        detokenizer: Detokenizer,
+        context: int,
+        eos_ids: frozenset[int] = frozenset(),
+        choice: int = 0,
+    ) -> None:
+        _check_prompt(request.prompt, processor.vocab_size, context)
+        self.request = request
+        self.id = id
+        self.choice = choice
+        self.seed = seed
+        self.tokens: list[int] = list(request.prompt)
+        self.finish: Finish | None = None
+        self.steps = 0
+        self._processor = processor
+        self._verifier = verifier
+        self._detokenizer = detokenizer
+        sampling = request.sampling
+        self._stops = StopStrings(sampling.stop, include=sampling.include_stop)
+        self._ends = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else eos_ids)
+        # The last token of a text is never fed back, so the answer may run one past the cache.
+        room = context - len(request.prompt) + 1
+        self._limit = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.request.prompt)
+
+    @property
+    def emitted(self) -> int:
+        """Tokens emitted so far."""
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def depth_limit(self) -> int:
+        """The deepest draft that could still be emitted whole, with the target's own token after it."""
+        return max(0, self._limit - self.emitted - 1)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens read and delivered."""
+        return Usage(self.prompt_length, self.emitted)
+
+    def draft_coins(self) -> Coins:
+        """The coins a sampled draft of the coming step may use: a stream of its own."""
+        return StepCoins(self.seed, self.steps, Domain.DRAFT)
+
+    def plan(self, session: Session, draft: Draft = EMPTY_DRAFT, chunk: int | None = None) -> Work:
+        """The next work: what the session lacks and the draft below it, or a prefill chunk of at most ``chunk`` tokens.
+
+        Prompt, prefix hit and recomputation after preemption are one case: tokens not yet in the cache.
+        """
+        pending = tuple(self.tokens[len(session.tokens) :])
+        if chunk is not None and len(pending) > chunk:
+            return Work(session, pending[:chunk], logits=False)
+        return Work(session, pending, draft)
+
+    def apply(self, work: Work, rows: Rows, verdict: Verdict | None = None) -> Step:
+        """Verify ``work.draft`` against its rows and commit what is kept. ``verdict`` replays a recorded decision."""
+        draft = work.draft
+        if verdict is None:
+            verdict = self._verifier.verify(draft, self._laws(draft, rows), StepCoins(self.seed, self.steps))
+        tokens: list[int] = []
+        text: list[str] = []
+        logprobs: list[TokenLogprob] = []
+        at = ROOT
+        for node in (*verdict.path, None):
+            token = verdict.token if node is None else draft.tokens[node]
+            tokens.append(token)
+            text.append(self.commit(token, rows.logits[at + 1], logprobs))
+            if self.finish is not None or node is None:
+                break
+            at = node
+        kept = len(tokens)
+        sources = (*(draft.sources[node] for node in verdict.path), TARGET)[:kept]
+        self.steps += 1
+        return Step(
+            sequence=self.id,
+            choice=self.choice,
+            index=self.steps - 1,
+            draft=draft,
+            path=verdict.path[:kept],
+            tokens=tuple(tokens),
+            sources=sources,
+            text="".join(text),
+            logprobs=tuple(logprobs) if self.request.sampling.logprobs is not None else None,
+            finish=self.finish,
+            rows=len(work.tokens) + len(draft),
+        )
+
+    def commit(self, token: int, row: Logits, logprobs: list[TokenLogprob]) -> str:
+        """Emit one token: log-probability, penalty state, text, stop strings, stop tokens, length. Returns its text."""
+        if self.request.sampling.logprobs is not None:
+            logprobs.append(self._processor.logprob(row, token))
+        self._processor.push(token)
+        self.tokens.append(token)
+        text = self._stops.push(self._detokenizer.push(token))
+        if self._stops.matched is not None:
+            self.finish = Finish("stop", self._stops.matched)
+            return text
+        if token in self._ends:
+            self.finish = Finish("stop", token)
+        elif self.emitted >= self._limit:
+            self.finish = Finish("length")
+        return text + self._flush() if self.finish is not None else text
+
+    def end(self, finish: Finish) -> str:
+        """End the text from outside (abort, error); returns what was held back."""
+        if self.finish is not None:
+            return ""
+        self.finish = finish
+        return self._flush()
+
+    def _flush(self) -> str:
+        return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
+
+    def _laws(self, draft: Draft, rows: Rows) -> _Laws:
+        return _Laws(self._processor, draft, rows.logits)
+
+
+class _Laws:
+    """The processed rows of one draft, computed on first use. Row i sees the prefix and the drafts before i."""
+
+    def __init__(self, processor: Processor, draft: Draft, logits: Logits) -> None:
+        self._processor = processor
+        self._draft = draft
+        self._logits = logits
+
+    def __call__(self, node: int) -> Law:
+        path = [self._draft.tokens[i] for i in self._draft.path(node)]
+        return self._processor.law(self._logits[node + 1], path)
+
+
+def _check_prompt(prompt: Tokens[int], vocab_size: int, context: int) -> None:
+    if not prompt:
+        raise InvalidRequest("the prompt is empty: give at least one token", "prompt")
+    if len(prompt) > context:
+        raise ContextOverflow(
+            f"the prompt has {len(prompt)} tokens and the context holds {context}: shorten the prompt", "prompt"
+        )
+    if min(prompt) < 0 or max(prompt) >= vocab_size:
+        raise InvalidRequest(f"the prompt holds a token id outside [0, {vocab_size})", "prompt")

@@ -1,0 +1,1 @@
+"""Models that score tokens: `toy` (exact, for laws and demos) and `openvino` (CPU). Each fits `protocols.Target`."""
