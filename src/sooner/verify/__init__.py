@@ -1,0 +1,35 @@
+"""Verification: what of a draft is kept, and the one token of the target's own after it. One file per rule.
+
+Knows the rules' names. Does not know models, caches or time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+
+from sooner.errors import InvalidRequest
+from sooner.protocols import Verifier
+from sooner.verify.coupled import CoupledVerifier
+
+__all__ = ["RULES", "create_verifier"]
+
+RULES: dict[str, type[Verifier]] = {
+    "coupled": CoupledVerifier,
+}
+"""The rules by name; ``lossless`` tells the exact ones."""
+
+
+def create_verifier(rule: str, **options: float) -> Verifier:
+    """The verifier named ``rule``; lossy rules take ``options``. `InvalidRequest` names what is unknown."""
+    if rule not in RULES:
+        near = get_close_matches(rule, RULES, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise InvalidRequest(f"verify must be one of {', '.join(RULES)}, not {rule!r}{hint}", "verify")
+    make = RULES[rule]
+    known = [name for name in inspect.signature(make).parameters if name not in ("args", "kwargs")]
+    for name in options:
+        if name not in known:
+            wanted = f"options are {', '.join(known)}" if known else "it takes no options"
+            raise InvalidRequest(f"verify rule {rule} has no option {name!r}: {wanted}", name)
+    return make(**options)
