@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.noise import Domain, race, stream_key
+from sooner.noise import Domain, exponentials, race, stream_key
 from sooner.types import Logits, Probabilities, Sampling, TokenLogprob
 
 __all__ = ["Processor", "RowLaw", "log_softmax", "top_logprobs"]
@@ -128,9 +128,9 @@ class Processor:
         ids, logits = _truncate(self._ids, logits, self.sampling)
         return RowLaw(ids, logits, self.vocab_size, key, greedy=False)
 
-    def noise_key(self, position: int) -> int:
-        """The stream of the coupled draw at output position ``position``."""
-        return stream_key(self.seed, Domain.TARGET, position)
+    def noise(self, position: int, ids: Sequence[int]) -> Probabilities:
+        """The exponential noise E of the coupled draw at output position ``position`` for ``ids``."""
+        return exponentials(stream_key(self.seed, Domain.TARGET, position), ids)
 
     def logprob(self, row: Logits, token: int, path: Sequence[int] = ()) -> TokenLogprob:
         """The log-probability of ``token`` at ``row`` and of the top ones, as the sampling parameters ask."""

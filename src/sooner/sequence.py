@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sooner.errors import ContextOverflow, InvalidRequest
 from sooner.noise import Domain, StepCoins
-from sooner.protocols import Coins, Law, Session, Verifier
+from sooner.protocols import Context, Law, Session, Verifier
 from sooner.sampling import Processor
 from sooner.stopping import StopStrings
 from sooner.types import (
@@ -102,9 +102,21 @@ class Sequence:
         """Tokens read and delivered."""
         return Usage(self.prompt_length, self.emitted)
 
-    def draft_coins(self) -> Coins:
-        """The coins a sampled draft of the coming step may use: a stream of its own."""
-        return StepCoins(self.seed, self.steps, Domain.DRAFT)
+    def context(self, budget: int) -> Context:
+        """What a drafter may see before the coming step."""
+        sampling = self.request.sampling
+        coupled = sampling.verify == "coupled"
+        random = sampling.temperature > 0.0
+        return Context(
+            id=self.id,
+            tokens=self.tokens,
+            prompt_length=self.prompt_length,
+            budget=budget,
+            sampling=sampling,
+            expected=self.request.expected,
+            noise=self._processor.noise if coupled and random else None,
+            coins=StepCoins(self.seed, self.steps, Domain.DRAFT) if random and not coupled else None,
+        )
 
     def plan(self, session: Session, draft: Draft = EMPTY_DRAFT, chunk: int | None = None) -> Work:
         """The next work: what the session lacks and the draft below it, or a prefill chunk of at most ``chunk`` tokens.

@@ -152,12 +152,14 @@ class Request:
 
     ``prompt``: token ids, at least one. ``expected``: tokens the caller believes the answer to be (predicted
     outputs; read by the ``given`` drafter only). ``salt``: requests share cached prefixes only under equal salts.
+    ``drafting``: False decodes this request plainly, whatever the engine's drafter.
     """
 
     prompt: tuple[int, ...]
     sampling: Sampling = field(default_factory=Sampling)
     expected: tuple[int, ...] = ()
     salt: str = ""
+    drafting: bool = True
 
 
 @dataclass(frozen=True, slots=True)

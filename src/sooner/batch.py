@@ -1,0 +1,151 @@
+"""Who is in the next pass: waiting and running sequences, admission, prompt chunks, preemption.
+
+Knows sequences and whether the target's cache has room. Does not know drafting, scoring or time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sooner.errors import SoonerError
+from sooner.protocols import Session, Target
+from sooner.sequence import Sequence
+from sooner.types import EMPTY_DRAFT, Draft, Request, Step, Work
+
+__all__ = ["Batch", "Handle", "Slot"]
+
+
+@dataclass(eq=False)
+class Handle:
+    """A submitted request. ``steps`` grows as the engine steps, all choices together; times are in seconds."""
+
+    id: int
+    request: Request
+    seed: int
+    started: float
+    slots: list[Slot] = field(default_factory=list, repr=False)
+    steps: list[Step] = field(default_factory=list, repr=False)
+    first: dict[int, float] = field(default_factory=dict, repr=False)
+    last: dict[int, float] = field(default_factory=dict, repr=False)
+    error: SoonerError | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice has ended."""
+        return all(slot.sequence.finish is not None for slot in self.slots)
+
+
+@dataclass(eq=False)
+class Slot:
+    """One choice's place in the engine: waiting without a session, or running with one.
+
+    ``leader``: the request's first choice, whose prompt the others share. ``cached``: prompt tokens found in the
+    prefix cache at first admission.
+    """
+
+    sequence: Sequence
+    handle: Handle
+    leader: Slot | None = None
+    session: Session | None = None
+    cached: int | None = None
+
+    @property
+    def decoding(self) -> bool:
+        """Whether only the last emitted token is missing from the cache, so that drafting may begin."""
+        return self.sequence.emitted > 0 and len(self.held.tokens) == len(self.sequence.tokens) - 1
+
+    @property
+    def held(self) -> Session:
+        """The session of a running sequence."""
+        assert self.session is not None, "a waiting sequence has no session"
+        return self.session
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the leader's prompt is not yet in the cache, so that nothing could be shared."""
+        leader = self.leader
+        return leader is not None and leader.sequence.finish is None and not leader.sequence.emitted
+
+    def close(self) -> None:
+        """Free the cache."""
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+
+class Batch:
+    """``max_running``: sequences in one pass. ``chunk``: the most prompt tokens of a pass when nothing decodes;
+    ``busy_chunk``: when something does, so that prompts do not starve it. ``preemptions`` counts them."""
+
+    def __init__(self, target: Target, *, max_running: int, chunk: int, busy_chunk: int) -> None:
+        self._target = target
+        self._max_running = max_running
+        self._chunk = chunk
+        self._busy_chunk = busy_chunk
+        self.waiting: deque[Slot] = deque()
+        self.running: list[Slot] = []
+        self.preemptions = 0
+
+    def admit(self) -> None:
+        """Move waiting sequences into the batch, first come first served, while the cache has room for a pass."""
+        for slot in list(self.waiting):
+            if len(self.running) >= self._max_running:
+                return
+            if slot.blocked:
+                continue
+            slot.session = self._target.open(slot.sequence.tokens[:-1], slot.handle.request.salt)
+            if slot.cached is None:
+                slot.cached = len(slot.session.tokens)
+            self.running.append(slot)
+            if len(self.running) > 1 and not self._target.fits([work for _, work in self.works({})]):
+                self.running.pop()
+                slot.close()
+                return
+            self.waiting.remove(slot)
+
+    def works(self, drafts: Mapping[int, Draft]) -> list[tuple[Slot, Work]]:
+        """What each running sequence feeds next; ``drafts`` by sequence id."""
+        left = self._busy_chunk if any(slot.decoding for slot in self.running) else self._chunk
+        works = []
+        for slot in self.running:
+            if slot.decoding:
+                works.append((slot, slot.sequence.plan(slot.held, drafts.get(slot.sequence.id, EMPTY_DRAFT))))
+            elif left > 0:
+                work = slot.sequence.plan(slot.held, chunk=left)
+                left -= len(work.tokens)
+                works.append((slot, work))
+        return works
+
+    def fit(self, works: list[tuple[Slot, Work]]) -> list[tuple[Slot, Work]]:
+        """Make the pass fit the cache: first without drafts, then by preempting the youngest sequence."""
+        if self._fits(works):
+            return works
+        works = [(slot, replace(work, draft=EMPTY_DRAFT)) for slot, work in works]
+        while len(self.running) > 1 and not self._fits(works):
+            self._preempt(self.running[-1])
+            works = self.works({})
+        return works
+
+    def preempt(self) -> None:
+        """Send every running sequence back to wait; each is recomputed when it returns, to the same bits."""
+        for slot in reversed(list(self.running)):
+            self._preempt(slot)
+
+    def release(self, slot: Slot) -> None:
+        """A sequence ended: free its cache and its place."""
+        slot.close()
+        if slot in self.running:
+            self.running.remove(slot)
+        elif slot in self.waiting:
+            self.waiting.remove(slot)
+
+    def _preempt(self, slot: Slot) -> None:
+        self.running.remove(slot)
+        slot.close()
+        self.waiting.appendleft(slot)
+        self.preemptions += 1
+
+    def _fits(self, works: Iterable[tuple[Slot, Work]]) -> bool:
+        return self._target.fits([work for _, work in works])

@@ -1,0 +1,326 @@
+"""Decoding is one loop. A step drafts some tokens, scores them in one pass of the target, keeps what the target
+itself would have written, and adds one token of the target's own. Plain decoding is the same step with an empty draft.
+
+Knows the order of things. Does not know how anything is drafted, scored, verified, laid out or rendered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sooner.batch import Batch, Handle, Slot
+from sooner.completion import Completion, completion
+from sooner.control.fixed import FixedController
+from sooner.errors import SoonerError, TargetError
+from sooner.noise import NOISE_VERSION, choice_seed, fresh_seed
+from sooner.prompt import Codec, Prompt, Template, bad_word_ids, make_request
+from sooner.protocols import Controller, Drafter, Target
+from sooner.sampling import Processor
+from sooner.sequence import Sequence as Choice
+from sooner.tree import sanitise
+from sooner.types import EMPTY_DRAFT, Draft, Finish, Request, Rows, Sampling, Step, Work
+from sooner.verify import create_verifier
+
+__all__ = ["Engine", "Handle"]
+
+log = logging.getLogger("sooner")
+
+
+class Engine:
+    """Runs requests on a target, several in one pass. Nothing runs by itself: whoever waits for a text drives `step`.
+
+    ``template`` renders chat messages (None: only raw text and token ids are accepted). Without a drafter every
+    step's draft is empty. The other options are those of `batch.Batch`. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        codec: Codec,
+        *,
+        template: Template | None = None,
+        drafter: Drafter | None = None,
+        controller: Controller | None = None,
+        name: str = "",
+        max_running: int = 8,
+        chunk: int = 256,
+        busy_chunk: int = 64,
+    ) -> None:
+        self.target = target
+        self.codec = codec
+        self.template = template
+        self.drafter = drafter
+        self.controller: Controller = controller or FixedController(8)
+        self.name = name
+        self.batch = Batch(target, max_running=max_running, chunk=chunk, busy_chunk=busy_chunk)
+        self.warning: str | None = None
+        self._ids = itertools.count()
+        self._lock = threading.RLock()
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """What a text depends on besides prompt, sampling and seed."""
+        return {**self.target.fingerprint, "noise": NOISE_VERSION}
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is unfinished."""
+        return bool(self.batch.waiting or self.batch.running)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Handle:
+        """Queue a request; draws the seed if it has none. Raises `InvalidRequest` before anything runs."""
+        seed = fresh_seed() if request.sampling.seed is None else request.sampling.seed
+        with self._lock:
+            handle = Handle(next(self._ids), request, seed, time.perf_counter())
+            for choice in range(request.sampling.n):
+                leader = handle.slots[0] if choice else None
+                handle.slots.append(Slot(self._choice(request, choice, choice_seed(seed, choice)), handle, leader))
+            self.batch.waiting.extend(handle.slots)
+        return handle
+
+    def abort(self, handle: Handle) -> None:
+        """End a request now; its cache is free when this returns, its neighbours are untouched."""
+        with self._lock:
+            for slot in handle.slots:
+                self._end(slot, Finish("abort"))
+
+    def step(self) -> list[Step]:
+        """One pass over everything that runs. Returns the emitted steps: none when idle or when only prompts were read.
+
+        A failing pass ends the requests in it (``handle.error``) and raises nothing here.
+        """
+        with self._lock:
+            return self._step()
+
+    def _step(self) -> list[Step]:
+        begin = time.perf_counter()
+        self.batch.admit()
+        if not self.batch.running:
+            return []
+        drafts = self._draft()
+        drafted = time.perf_counter()
+        works = self.batch.fit(self.batch.works(drafts))
+        planned = time.perf_counter()
+        rows = self._score(works)
+        scored = time.perf_counter()
+        steps = [
+            (slot, slot.sequence.apply(work, r) if work.logits else None, r)
+            for (slot, work), r in zip(works, rows, strict=False)
+        ]
+        verified = time.perf_counter()
+        for slot, step, r in steps:
+            slot.held.settle(step.path if step else ())
+            if step:
+                self._learn(step, r)
+        overhead_ms = (planned - drafted + time.perf_counter() - verified) * 1e3
+        return [
+            self._emit(
+                slot,
+                replace(
+                    step,
+                    draft_ms=(drafted - begin) * 1e3,
+                    score_ms=(scored - planned) * 1e3,
+                    verify_ms=(verified - scored) * 1e3,
+                    overhead_ms=overhead_ms,
+                ),
+            )
+            for slot, step, _ in steps
+            if step
+        ]
+
+    def _draft(self) -> dict[int, Draft]:
+        """Drafts by sequence id, for the sequences that decode. Whatever a drafter returns is made harmless."""
+        asking = [s for s in self.batch.running if s.handle.request.drafting and s.sequence.depth_limit and s.decoding]
+        if self.drafter is None or not asking:
+            return {}
+        contexts = [slot.sequence.context(0) for slot in asking]
+        budgets = self.controller.budgets(contexts)
+        asked = [(s, replace(c, budget=b)) for s, c, b in zip(asking, contexts, budgets, strict=True) if b > 0]
+        if not asked:
+            return {}
+        contexts = [context for _, context in asked]
+        try:
+            proposed = self.drafter.propose(contexts)
+            drafts = [
+                sanitise(draft, self.target.vocab_size, slot.sequence.depth_limit)
+                for (slot, _), draft in zip(asked, proposed, strict=True)
+            ]
+        except Exception as error:  # a user's drafter must not take the answer down with it
+            self._drop_drafter(error)
+            return {}
+        chosen = self.controller.select(contexts, drafts)
+        return {slot.sequence.id: draft for (slot, _), draft in zip(asked, chosen, strict=True)}
+
+    def _score(self, works: list[tuple[Slot, Work]]) -> list[Rows]:
+        try:
+            return self.target.score([work for _, work in works])
+        except Exception as error:  # whatever a back end raises: these requests end, the engine serves the next
+            failure = error if isinstance(error, SoonerError) else TargetError(f"the target failed in a pass: {error}")
+            log.warning("%s", failure)
+            for slot in [slot for slot, _ in works]:
+                slot.handle.error = failure
+                for choice in slot.handle.slots:
+                    self._end(choice, Finish("error", str(failure)))
+            return []
+
+    def _learn(self, step: Step, rows: Rows) -> None:
+        self.controller.observe(step)
+        if self.drafter is None:
+            return
+        try:
+            self.drafter.observe(step, rows)
+        except Exception as error:  # as in _draft
+            self._drop_drafter(error)
+
+    def _drop_drafter(self, error: Exception) -> None:
+        name = self.drafter.name if self.drafter is not None else "?"
+        self.warning = f"drafter {name} failed and is off: {type(error).__name__}: {error}"
+        log.warning("%s", self.warning)
+        self.drafter = None
+
+    def _emit(self, slot: Slot, step: Step) -> Step:
+        handle = slot.handle
+        handle.last[step.choice] = time.perf_counter()
+        handle.first.setdefault(step.choice, handle.last[step.choice])
+        handle.steps.append(step)
+        if step.finish is not None:
+            self.batch.release(slot)
+            if self.drafter is not None:
+                self.drafter.forget(slot.sequence.id)
+        return step
+
+    def _end(self, slot: Slot, finish: Finish) -> None:
+        """End one sequence from outside; its last step carries the text that was held back."""
+        sequence = slot.sequence
+        if sequence.finish is None:
+            text = sequence.end(finish)
+            empty = Step(sequence.id, sequence.choice, sequence.steps, EMPTY_DRAFT, (), (), (), text, finish=finish)
+            self._emit(slot, empty)
+
+    def _choice(self, request: Request, choice: int, seed: int) -> Choice:
+        processor = Processor(
+            request.sampling,
+            vocab_size=self.target.vocab_size,
+            seed=seed,
+            prompt=request.prompt,
+            eos_ids=self.codec.eos_ids,
+            bad_words=bad_word_ids(request.sampling.bad_words, self.codec),
+        )
+        return Choice(
+            request,
+            id=next(self._ids),
+            seed=seed,
+            processor=processor,
+            verifier=create_verifier(request.sampling.verify),
+            detokenizer=self.codec.detokenizer(),
+            context=self.target.context,
+            eos_ids=self.codec.eos_ids,
+            choice=choice,
+        )
+
+    # -- what callers use ----------------------------------------------------------------------------------------
+
+    def request(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Request:
+        """A request for ``prompt``: a string (the user's message if the model has a chat template, else raw text),
+        chat messages, or token ids. ``options``: any `Sampling` field, and ``raw``, ``expected``, ``salt``,
+        ``drafting`` (see `prompt.make_request`). Raises `InvalidRequest` naming what cannot be honoured."""
+        return make_request(prompt, sampling, options, codec=self.codec, template=self.template)
+
+    def generate(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Completion:
+        """The whole answer. Arguments as for `request`."""
+        return self.generate_many([prompt], sampling, **options)[0]
+
+    def stream(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Iterator[Step]:
+        """The answer step by step (``step.text``). Arguments as for `request`. Leaving early aborts the request."""
+        return self.follow(self.submit(self.request(prompt, sampling, **options)))
+
+    def generate_many(
+        self, prompts: Sequence[Prompt], sampling: Sampling | None = None, **options: Any
+    ) -> list[Completion]:
+        """One answer per prompt, batched; each equals its solo run. Arguments as for `request`."""
+        handles = [self.submit(request) for request in [self.request(p, sampling, **options) for p in prompts]]
+        try:
+            for handle in handles:
+                for _ in self.follow(handle):
+                    pass
+        finally:
+            for handle in handles:
+                self.abort(handle)
+        return [self.completion(handle) for handle in handles]
+
+    async def agenerate(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Completion:
+        """`generate`, without blocking the event loop."""
+        return (await self.agenerate_many([prompt], sampling, **options))[0]
+
+    async def astream(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> AsyncIterator[Step]:
+        """`stream`, without blocking the event loop. Cancelling aborts the request."""
+        handle = self.submit(self.request(prompt, sampling, **options))
+        async for step in self.afollow(handle):
+            yield step
+
+    async def agenerate_many(
+        self, prompts: Sequence[Prompt], sampling: Sampling | None = None, **options: Any
+    ) -> list[Completion]:
+        """`generate_many`, without blocking the event loop."""
+        handles = [self.submit(request) for request in [self.request(p, sampling, **options) for p in prompts]]
+        try:
+            for handle in handles:
+                async for _ in self.afollow(handle):
+                    pass
+        finally:
+            for handle in handles:
+                self.abort(handle)
+        return [self.completion(handle) for handle in handles]
+
+    def follow(self, handle: Handle) -> Iterator[Step]:
+        """Drive the engine until ``handle`` has ended, yielding its steps. Leaving early aborts it."""
+        seen = 0
+        try:
+            while new := self._advance(handle, seen):
+                seen += len(new)
+                yield from new
+        finally:
+            self.abort(handle)
+        if handle.error is not None:
+            raise handle.error
+
+    async def afollow(self, handle: Handle) -> AsyncIterator[Step]:
+        """`follow`, with the passes in a worker thread."""
+        seen = 0
+        try:
+            while new := await asyncio.to_thread(self._advance, handle, seen):
+                seen += len(new)
+                for step in new:
+                    yield step
+        finally:
+            self.abort(handle)
+        if handle.error is not None:
+            raise handle.error
+
+    def _advance(self, handle: Handle, seen: int) -> list[Step]:
+        """The steps of ``handle`` after the first ``seen``, taking passes until there is one; none once it has ended.
+
+        The lock is given up between passes, so that waiters take turns and an abort takes effect within one pass.
+        """
+        while True:
+            with self._lock:
+                if len(handle.steps) > seen or handle.finished:
+                    return handle.steps[seen:]
+                self._step()
+
+    def completion(self, handle: Handle) -> Completion:
+        """The answer of a finished request, with all its choices."""
+        drafting = self.drafter is not None and handle.request.drafting
+        name = self.drafter.name if drafting and self.drafter is not None else "none"
+        return completion(
+            handle, codec=self.codec, drafter=name, warning=self.warning, fingerprint=self.fingerprint, model=self.name
+        )

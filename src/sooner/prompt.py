@@ -1,0 +1,113 @@
+"""From what a caller writes (a string, chat messages, token ids, sampling options) to a request.
+
+Knows codecs and templates by contract. Does not know a model.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from sooner.errors import InvalidRequest
+from sooner.sequence import Detokenizer
+from sooner.types import Request, Sampling
+
+__all__ = ["Codec", "Message", "Prompt", "Template", "bad_word_ids", "make_request"]
+
+Message = Mapping[str, Any]
+Prompt = str | Sequence[Message] | Sequence[int]
+
+
+class Codec(Protocol):
+    """Text to tokens and back (`text.Tokenizer`)."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        ...
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Token ids; with ``special``, strings of special tokens in ``text`` become these tokens."""
+        ...
+
+    def detokenizer(self) -> Detokenizer:
+        """A fresh incremental decoder."""
+        ...
+
+
+class Template(Protocol):
+    """Chat messages to the text the model was trained on (`chat.ChatTemplate`)."""
+
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """The conversation as text, ending where the assistant speaks."""
+        ...
+
+
+def make_request(
+    prompt: Prompt,
+    sampling: Sampling | None,
+    options: Mapping[str, Any],
+    *,
+    codec: Codec,
+    template: Template | None,
+) -> Request:
+    """Build a request. ``options`` are `Sampling` fields (instead of ``sampling``) and:
+
+    ``raw``: continue the string as it is, without the chat template. ``expected``: text (or ids) the answer is
+    likely to be, for the ``given`` drafter. ``salt``, ``drafting``: see `Request`.
+    """
+    rest = dict(options)
+    raw = bool(rest.pop("raw", False))
+    expected = rest.pop("expected", ())
+    salt = str(rest.pop("salt", ""))
+    drafting = bool(rest.pop("drafting", True))
+    if sampling is not None and rest:
+        raise InvalidRequest(f"give {', '.join(sorted(rest))} inside the sampling parameters or without them, not both")
+    return Request(
+        prompt=tuple(_prompt_ids(prompt, raw, codec, template)),
+        sampling=sampling if sampling is not None else _sampling(rest),
+        expected=tuple(codec.encode(expected) if isinstance(expected, str) else expected),
+        salt=salt,
+        drafting=drafting,
+    )
+
+
+def bad_word_ids(words: Sequence[str], codec: Codec) -> list[list[int]]:
+    """Each bad word's ids, as the text itself and as it appears behind a space."""
+    forms = [form for word in words for form in (word, f" {word}")]
+    return [ids for form in forms if (ids := codec.encode(form))]
+
+
+def _sampling(options: Mapping[str, Any]) -> Sampling:
+    for name in options:
+        if name not in Sampling.__dataclass_fields__:
+            near = difflib.get_close_matches(name, Sampling.__dataclass_fields__, n=1)
+            hint = f": did you mean {near[0]}?" if near else f": known are {', '.join(Sampling.__dataclass_fields__)}"
+            raise InvalidRequest(f"unknown sampling option {name!r}{hint}", name)
+    values = dict(options)
+    for name in ("stop", "bad_words", "stop_token_ids"):
+        value = values.get(name)
+        if value is not None:
+            values[name] = (value,) if isinstance(value, str) else tuple(value)
+    return Sampling(**values)
+
+
+def _prompt_ids(prompt: Prompt, raw: bool, codec: Codec, template: Template | None) -> Sequence[int]:
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise InvalidRequest("the prompt is empty: give some text", "prompt")
+        if raw or template is None:
+            return codec.encode(prompt)
+        prompt = [{"role": "user", "content": prompt}]
+    if not prompt:
+        raise InvalidRequest("the prompt is empty: give some text, messages or token ids", "prompt")
+    messages = [m for m in prompt if isinstance(m, Mapping)]
+    ids = [t for t in prompt if isinstance(t, int)]
+    if len(ids) == len(prompt):
+        return ids
+    if len(messages) < len(prompt):
+        raise InvalidRequest("a prompt is a string, a list of chat messages, or a list of token ids", "prompt")
+    if template is None:
+        raise InvalidRequest("this model has no chat template: pass a string, or use raw=True", "messages")
+    return codec.encode(template.render(messages), special=True)
