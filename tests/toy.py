@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sooner.control.fixed import FixedController
 from sooner.engine import Engine
 from sooner.protocols import Context, Drafter
 from sooner.targets.toy import ToyTarget
+from sooner.text import Detokenizer
 from sooner.types import EMPTY_DRAFT, ROOT, Draft, Rows, Step
 
 PIECES: tuple[bytes, ...] = (
@@ -27,25 +27,26 @@ PIECES: tuple[bytes, ...] = (
 V = len(PIECES)
 
 
-class ToyDetokenizer:
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, token: int) -> str:
-        return self._decoder.decode(PIECES[token] if token < V else b"")
-
-    def flush(self) -> str:
-        return self._decoder.decode(b"", True)
+def token_bytes(token: int) -> bytes:
+    return PIECES[token] if 0 <= token < V else b""
 
 
 class ToyCodec:
     eos_ids = frozenset({0})
+    special_ids = frozenset({0})
+    vocab_size = V
 
-    def encode(self, text: str, *, special: bool = False) -> list[int]:
+    def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         return [PIECES.index(bytes([b])) for b in text.encode() if bytes([b]) in PIECES]
 
-    def detokenizer(self) -> ToyDetokenizer:
-        return ToyDetokenizer()
+    def decode(self, ids: Iterable[int]) -> str:
+        return b"".join(map(token_bytes, ids)).decode("utf-8", "replace")
+
+    def token_bytes(self, id: int) -> bytes:
+        return token_bytes(id)
+
+    def detokenizer(self) -> Detokenizer:
+        return Detokenizer(token_bytes)
 
 
 class TreeDrafter:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sooner.batch import Handle
 from sooner.errors import InvalidRequest
-from sooner.prompt import Codec
+from sooner.text import TextCodec
 from sooner.types import TARGET, Finish, Step, TokenLogprob, Usage
 from sooner.verify import create_verifier
 
@@ -129,7 +129,7 @@ class Completion:
 
 
 def completion(
-    handle: Handle, *, codec: Codec, drafter: str, warning: str | None, fingerprint: Mapping[str, str], model: str
+    handle: Handle, *, codec: TextCodec, drafter: str, warning: str | None, fingerprint: Mapping[str, str], model: str
 ) -> Completion:
     """The answer of a finished request; ``drafter`` is the name of the one that served it, or "none"."""
     if not handle.finished:

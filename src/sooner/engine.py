@@ -20,10 +20,11 @@ from sooner.completion import Completion, completion
 from sooner.control.fixed import FixedController
 from sooner.errors import SoonerError, TargetError
 from sooner.noise import NOISE_VERSION, choice_seed, fresh_seed
-from sooner.prompt import Codec, Prompt, Template, bad_word_ids, make_request
+from sooner.prompt import Prompt, Template, bad_word_ids, make_request
 from sooner.protocols import Controller, Drafter, Target
 from sooner.sampling import Processor
 from sooner.sequence import Sequence as Choice
+from sooner.text import TextCodec
 from sooner.tree import sanitise
 from sooner.types import EMPTY_DRAFT, Draft, Finish, Request, Rows, Sampling, Step, Work
 from sooner.verify import create_verifier
@@ -43,7 +44,7 @@ class Engine:
     def __init__(
         self,
         target: Target,
-        codec: Codec,
+        codec: TextCodec,
         *,
         template: Template | None = None,
         drafter: Drafter | None = None,

@@ -10,30 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from sooner.errors import InvalidRequest
-from sooner.sequence import Detokenizer
+from sooner.text import TextCodec
 from sooner.types import Request, Sampling
 
-__all__ = ["Codec", "Message", "Prompt", "Template", "bad_word_ids", "make_request"]
+__all__ = ["Message", "Prompt", "Template", "bad_word_ids", "make_request"]
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message] | Sequence[int]
-
-
-class Codec(Protocol):
-    """Text to tokens and back (`text.Tokenizer`)."""
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        """The tokens that end a text."""
-        ...
-
-    def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Token ids; with ``special``, strings of special tokens in ``text`` become these tokens."""
-        ...
-
-    def detokenizer(self) -> Detokenizer:
-        """A fresh incremental decoder."""
-        ...
 
 
 class Template(Protocol):
@@ -49,7 +32,7 @@ def make_request(
     sampling: Sampling | None,
     options: Mapping[str, Any],
     *,
-    codec: Codec,
+    codec: TextCodec,
     template: Template | None,
 ) -> Request:
     """Build a request. ``options`` are `Sampling` fields (instead of ``sampling``) and:
@@ -67,16 +50,16 @@ def make_request(
     return Request(
         prompt=tuple(_prompt_ids(prompt, raw, codec, template)),
         sampling=sampling if sampling is not None else _sampling(rest),
-        expected=tuple(codec.encode(expected) if isinstance(expected, str) else expected),
+        expected=tuple(codec.encode(expected, bos=False) if isinstance(expected, str) else expected),
         salt=salt,
         drafting=drafting,
     )
 
 
-def bad_word_ids(words: Sequence[str], codec: Codec) -> list[list[int]]:
+def bad_word_ids(words: Sequence[str], codec: TextCodec) -> list[list[int]]:
     """Each bad word's ids, as the text itself and as it appears behind a space."""
     forms = [form for word in words for form in (word, f" {word}")]
-    return [ids for form in forms if (ids := codec.encode(form))]
+    return [ids for form in forms if (ids := codec.encode(form, bos=False))]
 
 
 def _sampling(options: Mapping[str, Any]) -> Sampling:
@@ -93,7 +76,7 @@ def _sampling(options: Mapping[str, Any]) -> Sampling:
     return Sampling(**values)
 
 
-def _prompt_ids(prompt: Prompt, raw: bool, codec: Codec, template: Template | None) -> Sequence[int]:
+def _prompt_ids(prompt: Prompt, raw: bool, codec: TextCodec, template: Template | None) -> Sequence[int]:
     if isinstance(prompt, str):
         if not prompt.strip():
             raise InvalidRequest("the prompt is empty: give some text", "prompt")

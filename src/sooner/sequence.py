@@ -6,13 +6,13 @@ Knows tokens, sampling, verification and stop rules. Does not know a model, a ca
 from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
-from typing import Protocol
 
 from sooner.errors import ContextOverflow, InvalidRequest
 from sooner.noise import Domain, StepCoins
 from sooner.protocols import Context, Law, Session, Verifier
 from sooner.sampling import Processor
 from sooner.stopping import StopStrings
+from sooner.text import Detokenizer
 from sooner.types import (
     EMPTY_DRAFT,
     ROOT,
@@ -29,19 +29,7 @@ from sooner.types import (
     Work,
 )
 
-__all__ = ["Detokenizer", "Sequence"]
-
-
-class Detokenizer(Protocol):
-    """Turns a growing token sequence into text, a whole character at a time (`text.Detokenizer`)."""
-
-    def push(self, token: int) -> str:
-        """The text that became certain with ``token``."""
-        ...
-
-    def flush(self) -> str:
-        """The text still held back, at the end."""
-        ...
+__all__ = ["Sequence"]
 
 
 class Sequence:
