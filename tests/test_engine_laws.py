@@ -95,7 +95,7 @@ def test_forced_preemption_at_any_step() -> None:
 
 def test_a_row_dependent_target_is_caught() -> None:
     """Negative control: the invariance check fails where rows depend on their neighbours."""
-    options = {"max_tokens": 30, "temperature": 0.8, "seed": 2, "logprobs": 0}
+    options: dict[str, Any] = {"max_tokens": 30, "temperature": 0.8, "seed": 2, "logprobs": 0}
     want = plain(PROMPTS, options, row_dependent=True)
     got = toy_engine(TreeDrafter(0), row_dependent=True).generate_many(PROMPTS, **options)
     assert [visible(c) for c in got] != want

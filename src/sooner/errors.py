@@ -1,16 +1,16 @@
 """Everything sooner raises on purpose. Each message is one line that names the remedy.
 
-    SoonerError
-    ├── InvalidRequest        a parameter or prompt that cannot be honoured (``param`` names it)
-    │   └── ContextOverflow   the prompt does not fit the model's context
-    ├── ModelError            a model file that cannot be used
-    │   ├── ModelNotFound     no such file, folder or id
-    │   ├── CorruptModel      truncated, damaged, or not what it claims to be
-    │   └── UnsupportedModel  an architecture, quantisation or tokenizer sooner refuses
-    ├── DraftError            a drafter that cannot serve this target
-    ├── CacheError            the cache directory cannot be read or written
-    ├── MissingExtra          an optional dependency is not installed (the message has the install line)
-    └── TargetError           the target failed in a pass (non-finite logits, device lost)
+SoonerError
+├── InvalidRequest        a parameter or prompt that cannot be honoured (``param`` names it)
+│   └── ContextOverflow   the prompt does not fit the model's context
+├── ModelError            a model file that cannot be used
+│   ├── ModelNotFound     no such file, folder or id
+│   ├── CorruptModel      truncated, damaged, or not what it claims to be
+│   └── UnsupportedModel  an architecture, quantisation or tokenizer sooner refuses
+├── DraftError            a drafter that cannot serve this target
+├── CacheError            the cache directory cannot be read or written
+├── MissingExtra          an optional dependency is not installed (the message has the install line)
+└── TargetError           the target failed in a pass (non-finite logits, device lost)
 """
 
 from __future__ import annotations

@@ -10,12 +10,20 @@ from difflib import get_close_matches
 
 from sooner.errors import InvalidRequest
 from sooner.protocols import Verifier
+from sooner.verify.block import BlockVerifier
 from sooner.verify.coupled import CoupledVerifier
+from sooner.verify.lenience import LenienceVerifier
+from sooner.verify.rejection import RejectionVerifier
+from sooner.verify.typical import TypicalVerifier
 
 __all__ = ["RULES", "create_verifier"]
 
 RULES: dict[str, type[Verifier]] = {
     "coupled": CoupledVerifier,
+    "rejection": RejectionVerifier,
+    "block": BlockVerifier,
+    "typical": TypicalVerifier,
+    "lenience": LenienceVerifier,
 }
 """The rules by name; ``lossless`` tells the exact ones."""
 
