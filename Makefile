@@ -1,0 +1,55 @@
+# make demo      watch the default model answer            make test      the test suite
+# make lint      ruff, mypy, import-linter                 make test-all  and what needs torch, and the wheel
+# make soak      the long measurements; commit benchmarks/results afterwards
+#
+# Everything lives in .venv; only what needs torch lives in .venv-all. A stamp file per set of extras makes a second
+# run do no pip work at all; a changed pyproject.toml installs again.
+
+PYTHON ?= python3
+VENV := .venv
+VENV_ALL := .venv-all
+TORCH := torch==2.13.0
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint test-all soak clean
+
+demo: $(VENV)/.installed
+	@$(VENV)/bin/sooner run "Why is the sky blue?"
+
+test: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.installed-lint
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+test-all: test $(VENV_ALL)/.installed
+	$(VENV_ALL)/bin/python -m pytest -m "convert or wheel"
+
+soak: $(VENV)/.installed-test
+	@for script in benchmarks/[!_]*.py; do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
+
+clean:
+	rm -rf $(VENV) $(VENV_ALL) dist
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sooner needs Python 3.11 or newer: make PYTHON=python3.11 demo")'
+	@echo "Installing sooner into $(VENV), once (about 500 MB) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python $(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-%: $(VENV)/.installed
+	@echo "Installing the extra $* into $(VENV) ..."
+	@$(VENV)/bin/python $(PIP_INSTALL) --editable ".[$*]"
+	@touch $@
+
+# torch first and by itself: pip then takes the CPU build where its index or wheel folder offers one.
+$(VENV_ALL)/.installed: pyproject.toml
+	@echo "Installing sooner with torch into $(VENV_ALL), once ..."
+	@$(PYTHON) -m venv $(VENV_ALL)
+	@$(VENV_ALL)/bin/python $(PIP_INSTALL) "$(TORCH)"
+	@$(VENV_ALL)/bin/python $(PIP_INSTALL) --editable ".[convert,test]"
+	@touch $@
