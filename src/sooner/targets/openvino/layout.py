@@ -1,0 +1,133 @@
+"""How works become one flat pass: a draft tree as chains of consecutive slots, chains as the paged graph's inputs.
+
+Knows positions, blocks and the two-row rule. Does not know models, caches or logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sooner.targets.openvino.graph import BLOCK_SIZE
+from sooner.types import EMPTY_DRAFT, ROOT, Draft
+
+__all__ = ["Branch", "Pass", "branches", "paths"]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Tokens fed at consecutive positions from ``start``; the last ``len(nodes)`` before ``pad`` are draft nodes.
+
+    ``pad`` rows at the end (0 or 1) are fed and never read.
+    """
+
+    start: int
+    tokens: tuple[int, ...]
+    nodes: tuple[int, ...]
+    pad: int = 0
+
+    @property
+    def end(self) -> int:
+        """The position after the last token fed."""
+        return self.start + len(self.tokens)
+
+    @property
+    def root(self) -> int:
+        """The row of the root within the branch."""
+        return len(self.tokens) - self.pad - len(self.nodes) - 1
+
+    @property
+    def first_block(self) -> int:
+        """The index of the first block written."""
+        return self.start // BLOCK_SIZE
+
+    @property
+    def end_block(self) -> int:
+        """The index after the last block written."""
+        return -(-self.end // BLOCK_SIZE)
+
+
+def paths(draft: Draft) -> list[tuple[int, ...]]:
+    """A path to every leaf; the first is the main chain, which follows first children. ``[()]`` without a draft."""
+    n = len(draft.tokens)
+    if draft.parents == tuple(range(ROOT, n - 1)):
+        return [tuple(range(n))]
+    children: dict[int, list[int]] = {}
+    for node, parent in enumerate(draft.parents):
+        children.setdefault(parent, []).append(node)
+    found = []
+    stack: list[tuple[int, ...]] = [(node,) for node in reversed(children[ROOT])]
+    while stack:
+        path = stack.pop()
+        below = children.get(path[-1])
+        if below is None:
+            found.append(path)
+        else:
+            stack.extend((*path, node) for node in reversed(below))
+    return found
+
+
+def branches(held: Sequence[int], tokens: tuple[int, ...], draft: Draft = EMPTY_DRAFT) -> list[Branch]:
+    """Lay out ``tokens`` and ``draft`` after the ``held`` tokens of a session: the main chain, then its siblings.
+
+    Every branch has at least two rows, because a row alone in its sequence takes other kernels than one in company:
+    a single token is fed after a repetition of the token before it, which rewrites the same bits, or, where there is
+    none, before a token whose row is discarded. A sibling starts at the root, or, if the root's block is entered in
+    this very pass, at that block's first slot: earlier blocks are shared, later slots are its own.
+    """
+    past = len(held)
+    main, *others = paths(draft)
+    start, fed, pad = past, tokens + tuple([draft.tokens[node] for node in main]), 0
+    if len(fed) == 1 and past:
+        start, fed = past - 1, (held[-1], *fed)
+    elif len(fed) == 1:
+        fed, pad = (*fed, *fed), 1
+    laid = [Branch(start, fed, main, pad)]
+    if others:
+        root = past + len(tokens) - 1
+        start = max(past, root // BLOCK_SIZE * BLOCK_SIZE)
+        stem = tokens[start - past :]
+        laid += [Branch(start, stem + tuple([draft.tokens[node] for node in path]), path) for path in others]
+    return laid
+
+
+@dataclass(slots=True)
+class Pass:
+    """The flat inputs of one pass, grown branch by branch. ``rows`` are the indices of the rows to be scored."""
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    past_lens: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=lambda: [0])
+    blocks: list[int] = field(default_factory=list)
+    block_begins: list[int] = field(default_factory=lambda: [0])
+    longest: int = 0
+    rows: list[int] = field(default_factory=list)
+    bias: list[int] = field(default_factory=list)
+    bias_begins: list[int] = field(default_factory=lambda: [0])
+
+    def feed(self, start: int, tokens: Sequence[int], table: Sequence[int]) -> int:
+        """Add a sequence whose ``tokens`` follow ``start`` cached ones in ``table``; returns its first row's index."""
+        first = len(self.tokens)
+        end = start + len(tokens)
+        self.tokens += tokens
+        self.positions += range(start, end)
+        self.past_lens.append(start)
+        self.begins.append(first + len(tokens))
+        self.blocks += table
+        self.block_begins.append(len(self.blocks))
+        self.bias_begins.append(len(self.bias))
+        self.longest = max(self.longest, end)
+        return first
+
+    def score(self, laid: Sequence[Branch], firsts: Sequence[int], nodes: int) -> None:
+        """Ask for the root's row and those of ``nodes`` draft nodes, laid out as ``laid`` from the rows ``firsts``."""
+        rows = [-1] * (nodes + 1)
+        for branch, first in zip(laid, firsts, strict=True):
+            root = first + branch.root
+            if rows[0] < 0:
+                rows[0] = root
+            for depth, node in enumerate(branch.nodes, 1):
+                if rows[node + 1] < 0:
+                    rows[node + 1] = root + depth
+        self.rows += rows

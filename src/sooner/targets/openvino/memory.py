@@ -1,0 +1,142 @@
+"""The memory plan: what of the machine's memory goes to weights, KV pool and logits.
+
+Knows bytes and limits. Does not know models or tensors; nothing is allocated here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sooner.errors import InvalidRequest, TargetError
+from sooner.targets.openvino.graph import BLOCK_SIZE
+
+__all__ = ["MemoryPlan", "available_bytes", "plan_memory"]
+
+_SHARE = 0.5
+"""Of the memory available at load, the part the KV pool may grow into."""
+
+_CONTEXTS = 16
+"""Full contexts beyond which a larger pool helps nobody by default."""
+
+_LOGIT_ROWS = 256
+"""Rows of logits that one pass is planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes, and tokens where the name says so. The pool becomes resident as it is used, block by block.
+
+    ``context``: the most tokens of one session; smaller than ``model_context`` where the pool is.
+    ``blocks``: size of the pool. ``kept_blocks``: at most so many of them stay for their prefix when nobody
+    holds them.
+    """
+
+    available: int
+    weights: int
+    block_bytes: int
+    blocks: int
+    kept_blocks: int
+    context: int
+    model_context: int
+    logits: int
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the pool when every block is in use."""
+        return self.blocks * self.block_bytes
+
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens that all sessions can hold together."""
+        return self.blocks * BLOCK_SIZE
+
+    def __str__(self) -> str:
+        text = (
+            f"memory: {_size(self.available)} available; weights {_size(self.weights)}; "
+            f"KV pool {self.pool_tokens} tokens, {_size(self.pool_bytes)} when full "
+            f"({_size(self.kept_blocks * self.block_bytes)} of it kept for prefixes); "
+            f"logits {_size(self.logits)} for {_LOGIT_ROWS} rows; context {self.context}"
+        )
+        if self.context < self.model_context:
+            text += f" (the model's is {self.model_context}: memory or pool_tokens limits it)"
+        return text
+
+
+def plan_memory(
+    *,
+    weights: int,
+    block_bytes: int,
+    vocab_size: int,
+    context: int,
+    pool_tokens: int | None,
+    available: int | None = None,
+) -> MemoryPlan:
+    """Divide ``available`` bytes (default: what the machine has). ``pool_tokens`` overrides the pool's size.
+
+    One session of the planned context always fits: it has its blocks and one more to copy a shared one to.
+    Raises `TargetError` if not even two blocks fit, `InvalidRequest` for a pool that small.
+    """
+    available = available_bytes() if available is None else available
+    logits = _LOGIT_ROWS * vocab_size * 4
+    if pool_tokens is not None:
+        if pool_tokens < BLOCK_SIZE:
+            raise InvalidRequest(f"pool_tokens must be at least {BLOCK_SIZE}, not {pool_tokens}", "pool_tokens")
+        usable = min(context, pool_tokens)
+        blocks = max(_blocks(pool_tokens), _blocks(usable) + 1)
+    else:
+        blocks = min(int((available - logits) * _SHARE) // block_bytes, _CONTEXTS * _blocks(context) + 1)
+        if blocks < 2:
+            raise TargetError(f"{_size(available)} leave no room for a KV cache: free memory or use a smaller model")
+        usable = min(context, (blocks - 1) * BLOCK_SIZE)
+    return MemoryPlan(available, weights, block_bytes, blocks, _blocks(usable), usable, context, logits)
+
+
+def available_bytes() -> int:
+    """Bytes this process can still take: the machine's, or what its control group leaves of its limit."""
+    return min([_machine_bytes(), *_control_group_bytes()])
+
+
+def _machine_bytes() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return 4 << 30
+
+
+def _control_group_bytes() -> list[int]:
+    """What each control group above this process leaves, for version 2 and 1 of the interface."""
+    found = []
+    for root, limit, used in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        for folder in _folders(Path(root)):
+            try:
+                found.append(int((folder / limit).read_text()) - int((folder / used).read_text()))
+            except (OSError, ValueError):  # no such file here, or the limit is the word "max"
+                continue
+    return found
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return [root]
+    own = [root / line.split(":", 2)[2].lstrip("/") for line in lines if line.count(":") >= 2]
+    return [root, *(folder for start in own for folder in (start, *start.parents) if root in folder.parents)]
+
+
+def _blocks(tokens: int) -> int:
+    return -(-tokens // BLOCK_SIZE)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"

@@ -1,0 +1,115 @@
+"""The OpenVINO CPU target: many sequences in one pass, each row the same bits however it was scored.
+
+Knows how works become a pass and its rows become results. Does not know sampling, drafting or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from sooner.errors import TargetError
+from sooner.targets.openvino.kv import KVCache
+from sooner.targets.openvino.layout import Pass, paths
+from sooner.targets.openvino.memory import MemoryPlan
+from sooner.targets.openvino.pool import BlockPool
+from sooner.targets.openvino.runner import Runner
+from sooner.targets.openvino.session import Blocks, OpenVINOSession
+from sooner.types import Rows, Work
+
+__all__ = ["OpenVINOTarget"]
+
+
+class OpenVINOTarget:
+    """A `sooner.protocols.Target` over a paged graph; `sooner.targets.openvino.load` makes one.
+
+    The law of every pass: each sequence in it has at least two rows, branches are sibling chains on consecutive
+    slots, and the KV cache has no 8-bit type. Under it a row's bits depend on its tokens alone.
+    """
+
+    def __init__(
+        self, runner: Runner, kv: KVCache, plan: MemoryPlan, *, vocab_size: int, fingerprint: Mapping[str, str]
+    ) -> None:
+        self.plan = plan
+        self.pool = BlockPool(plan.blocks, plan.kept_blocks)
+        self.runner = runner
+        self._kv = kv
+        self._blocks = Blocks(self.pool, kv.copy)
+        self._vocab_size = vocab_size
+        self._fingerprint = MappingProxyType(dict(fingerprint))
+        self._row_invariant = True
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the length of a logits row."""
+        return self._vocab_size
+
+    @property
+    def context(self) -> int:
+        """The most tokens one session can hold: the model's, or what the KV pool has room for."""
+        return self.plan.context
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """Model hash, engine version, processor and its features, precisions."""
+        return self._fingerprint
+
+    @property
+    def row_invariant(self) -> bool:
+        """Whether a row is the same bits however it is scored, as far as checked on this machine and model."""
+        return self._row_invariant
+
+    def open(self, tokens: Sequence[int] = (), salt: str = "") -> OpenVINOSession:
+        """A session that holds the longest prefix of ``tokens`` found in the cache or a live session under ``salt``."""
+        return OpenVINOSession(self._blocks, tokens, salt)
+
+    def fits(self, works: Sequence[Work]) -> bool:
+        """Whether the pool has the blocks for one pass over ``works``, after eviction."""
+        return sum(self._session(work).needs(work) for work in works) <= self.pool.available
+
+    def score(self, works: Sequence[Work]) -> list[Rows]:
+        """Score all works in one pass. Raises `TargetError`; the sessions then hold what they held before."""
+        sessions = [self._session(work) for work in works]
+        self._check(works, sessions)
+        if not works:
+            return []
+        flat = Pass()
+        for work, session in zip(works, sessions, strict=True):
+            laid = session.place(work)
+            firsts = [flat.feed(branch.start, branch.tokens, table) for branch, table in laid]
+            if work.logits:
+                flat.score([branch for branch, _ in laid], firsts, len(work.draft))
+        try:
+            logits, hidden = self.runner.run(flat)
+        except TargetError:
+            for session in sessions:
+                session.abandon()
+            raise
+        results = []
+        first = 0
+        for work, session in zip(works, sessions, strict=True):
+            session.advance(work.tokens)
+            end = first + (1 + len(work.draft) if work.logits else 0)
+            results.append(Rows(logits[first:end], None if hidden is None else hidden[first:end]))
+            first = end
+        return results
+
+    def _session(self, work: Work) -> OpenVINOSession:
+        session = work.session
+        if not isinstance(session, OpenVINOSession) or not session.belongs_to(self._blocks):
+            raise TargetError("a work's session was not opened on this target: use target.open()")
+        return session
+
+    def _check(self, works: Sequence[Work], sessions: Sequence[OpenVINOSession]) -> None:
+        if len(set(map(id, sessions))) < len(sessions):
+            raise TargetError("two works of one pass share a session: score one after the other")
+        for work, session in zip(works, sessions, strict=True):
+            if session.closed:
+                raise TargetError("a work's session is closed: open a new one")
+            if not work.tokens:
+                raise TargetError("a work feeds no token: give at least the draft's root")
+            end = len(session.tokens) + len(work.tokens)
+            if end + len(work.draft) > self.context and end + max(map(len, paths(work.draft))) > self.context:
+                raise TargetError(f"a work reaches past the context of {self.context} tokens: cut its draft")
+        if not self.fits(works):
+            raise TargetError("the KV pool has no room for this pass: ask fits() first, or raise pool_tokens")
