@@ -23,8 +23,9 @@ def row(seed: int) -> Logits:
 
 
 def softmax(z: Probabilities) -> Probabilities:
-    e = np.exp(z - z.max())
-    return e / e.sum()
+    e: Probabilities = np.exp(z - z.max())
+    e /= e.sum()
+    return e
 
 
 def reference(raw: Logits, s: Sampling, prompt: list[int], out: list[int]) -> Probabilities:
@@ -66,7 +67,8 @@ def keep(p: Probabilities, order: list[int], mass: float) -> Probabilities:
             break
     out = np.zeros(V)
     out[kept] = p[kept]
-    return out / out.sum()
+    out /= out.sum()
+    return out
 
 
 options = st.fixed_dictionaries(

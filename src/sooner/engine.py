@@ -113,13 +113,11 @@ class Engine:
         planned = time.perf_counter()
         rows = self._score(works)
         scored = time.perf_counter()
-        steps = [
-            (slot, slot.sequence.apply(work, r) if work.logits else None, r)
-            for (slot, work), r in zip(works, rows, strict=False)
-        ]
+        steps = [(slot, self._apply(slot, work, r), r) for (slot, work), r in zip(works, rows, strict=False)]
         verified = time.perf_counter()
         for slot, step, r in steps:
-            slot.held.settle(step.path if step else ())
+            if slot.session is not None:
+                slot.session.settle(step.path if step else ())
             if step:
                 self._learn(step, r)
         overhead_ms = (planned - drafted + time.perf_counter() - verified) * 1e3
@@ -165,13 +163,26 @@ class Engine:
         try:
             return self.target.score([work for _, work in works])
         except Exception as error:  # whatever a back end raises: these requests end, the engine serves the next
-            failure = error if isinstance(error, SoonerError) else TargetError(f"the target failed in a pass: {error}")
-            log.warning("%s", failure)
-            for slot in [slot for slot, _ in works]:
-                slot.handle.error = failure
-                for choice in slot.handle.slots:
-                    self._end(choice, Finish("error", str(failure)))
+            for slot, _ in works:
+                self._fail(slot, error)
             return []
+
+    def _apply(self, slot: Slot, work: Work, rows: Rows) -> Step | None:
+        """The step of one sequence; None where a prompt chunk was read or the rows are unusable."""
+        if not work.logits:
+            return None
+        try:
+            return slot.sequence.apply(work, rows)
+        except TargetError as error:
+            self._fail(slot, error)
+            return None
+
+    def _fail(self, slot: Slot, error: Exception) -> None:
+        failure = error if isinstance(error, SoonerError) else TargetError(f"the target failed in a pass: {error}")
+        log.warning("%s", failure)
+        slot.handle.error = failure
+        for choice in slot.handle.slots:
+            self._end(choice, Finish("error", str(failure)))
 
     def _learn(self, step: Step, rows: Rows) -> None:
         self.controller.observe(step)

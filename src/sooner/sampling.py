@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sooner.errors import TargetError
 from sooner.noise import Domain, exponentials, race, stream_key
 from sooner.types import Logits, Probabilities, Sampling, TokenLogprob
 
@@ -114,7 +115,12 @@ class Processor:
             self._history.append(token)
 
     def law(self, row: Logits, path: Sequence[int] = ()) -> RowLaw | _GreedyRow:
-        """The law at the row after everything pushed and the draft tokens ``path``. ``row``: ``[V]`` raw logits."""
+        """The law at the row after everything pushed and the draft tokens ``path``. ``row``: ``[V]`` raw logits.
+
+        Raises `TargetError` if the row holds NaN or infinity: such a row has no arg-max to trust.
+        """
+        if not np.isfinite(row.max()):
+            raise TargetError("the model's logits are not finite: the weights or the precision are at fault")
         greedy = self.sampling.temperature == 0.0
         if greedy and not self._edits:
             return _GreedyRow(row)
