@@ -17,8 +17,7 @@ def test_a_clear_difference_is_shown() -> None:
 
 
 def test_noise_is_no_difference() -> None:
-    rng = np.random.default_rng(0)
-    found = ratio(list(rng.normal(1, 0.2, 8)), list(rng.normal(1, 0.2, 8)))
+    found = ratio([1.0, 1.2, 0.9, 1.1, 1.0, 0.8], [1.1, 0.9, 1.0, 1.0, 0.9, 1.2])
     assert not found.shown
     assert str(found).startswith("no difference shown")
 
