@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 VENV_ALL := .venv-all
 TORCH := torch==2.13.0
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test lint test-all soak clean
 

@@ -1,0 +1,13 @@
+"""Text as it becomes certain, drafted tokens in brackets: `python examples/streaming.py`."""
+
+import sooner
+
+engine = sooner.load()
+prompt = "Write the word banana five times, separated by commas."
+
+for step in engine.stream(prompt, max_tokens=32):
+    print(step.text, end="", flush=True)
+print()
+
+answer = engine.generate(prompt, max_tokens=32)
+print("".join(piece if source == "target" else f"[{piece}]" for piece, source in answer.pieces))
