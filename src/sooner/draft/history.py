@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sooner.protocols import Context
 
-__all__ = ["Histories", "History"]
+__all__ = ["Histories", "History", "match_confidence"]
 
 
 class History:
@@ -64,3 +64,8 @@ class Histories:
     def forget(self, id: int) -> None:
         """Drop a sequence; an unknown id is fine."""
         self._by_id.pop(id, None)
+
+
+def match_confidence(length: int) -> float:
+    """A prior for the next copied token after ``length`` have matched; each further agreement removes doubt."""
+    return length / (length + 1)

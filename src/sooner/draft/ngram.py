@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sooner import tree
-from sooner.draft.history import Histories, History
+from sooner.draft.history import Histories, History, match_confidence
 from sooner.draft.options import at_least
 from sooner.protocols import Context
 from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
@@ -67,8 +67,3 @@ class NgramDrafter:
             ends = ends[ends >= length]
             ends = ends[tokens[ends - length] == tokens[n - 1 - length]]
         return (best + 1, length) if length else (0, 0)
-
-
-def match_confidence(length: int) -> float:
-    """A prior for the next copied token after ``length`` have matched; each further agreement removes doubt."""
-    return length / (length + 1)

@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from sooner.errors import DraftError
 from sooner.protocols import Drafter
 
-__all__ = ["DRAFTERS", "create_drafter", "parse_spec"]
+__all__ = ["DRAFTERS", "create_drafter", "known_kinds", "parse_spec"]
 
 DRAFTERS = "sooner.drafters"
 """The entry-point group in which drafters register, the built-in ones too: name = "module:Class"."""
@@ -67,6 +67,11 @@ def create_drafter(spec: str | Mapping[str, object], **given: object) -> Drafter
         raise DraftError(f"drafter {kind} needs {_list(missing)}: construct {make.__name__} in Python and pass it")
     drafter: Drafter = make(**arguments)
     return drafter
+
+
+def known_kinds() -> tuple[str, ...]:
+    """The names of all registered drafters, sorted."""
+    return tuple(sorted(_registered()))
 
 
 @cache
