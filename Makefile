@@ -29,7 +29,7 @@ test-all: test $(VENV_ALL)/.installed
 	$(VENV_ALL)/bin/python -m pytest -m "convert or wheel"
 
 soak: $(VENV)/.installed-test
-	@for script in benchmarks/[!_]*.py; do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
+	@for script in $$(grep -l "^if __name__" benchmarks/*.py); do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
 
 clean:
 	rm -rf $(VENV) $(VENV_ALL) dist
