@@ -1,0 +1,265 @@
+"""What commands have in common: the engine they use, the prompt they read, the lines before and after a text.
+
+Knows how options become a drafter, a sampling and an engine. Does not know what any single command does.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import typer
+
+from sooner.cli.output import notes, say, warn
+from sooner.errors import DraftError, InvalidRequest
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from sooner.completion import Completion
+    from sooner.engine import Engine
+    from sooner.types import Sampling
+
+__all__ = [
+    "EngineOptions",
+    "Loader",
+    "ask",
+    "expected_text",
+    "fingerprint_line",
+    "open_engine",
+    "read_prompt",
+    "sampling_from",
+    "startup_lines",
+    "summary",
+    "warn_about",
+]
+
+BUDGET = 8
+"""Draft tokens per pass unless the user or the drafter's own ``max`` asks for more."""
+
+
+Loader: TypeAlias = "Callable[..., Engine]"
+"""What turns a model's name and the options of `sooner.load` into an engine: that function, or what a test puts in
+its place. `main` hands it to the commands as the context's object, so that nothing has to be patched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """The options of every command that runs a model, as the command line gave them."""
+
+    model: str | None = None
+    draft: Sequence[str] = ()
+    speculative_config: str | None = None
+    budget: int | None = None
+    verify: str = "coupled"
+    expected: bool = False
+    precision: str = "auto"
+    threads: int | None = None
+    context: int | None = None
+    offline: bool = False
+    verbose: bool = False
+
+    def drafting(self) -> tuple[str | Mapping[str, object] | None, str]:
+        """The drafter (None: none) and the verification rule. Raises `DraftError` before any model is looked for."""
+        from sooner.draft import from_speculative_config, known_kinds, parse_spec
+        from sooner.loading import DEFAULT_DRAFT
+
+        if self.speculative_config is not None:
+            if self.draft:
+                raise DraftError("--draft and --speculative-config name two drafters: keep one of them")
+            config = from_speculative_config(self.speculative_config)
+            if config.verify is not None and self.verify not in ("coupled", config.verify):
+                raise DraftError(f"--verify {self.verify} and --speculative-config ask for two rules: keep one")
+            return config.draft, config.verify or self.verify
+        if len(self.draft) > 1:
+            raise DraftError(f"--draft is given {len(self.draft)} times and one drafter runs at a time: keep one")
+        spec = self.draft[0] if self.draft else "given" if self.expected else DEFAULT_DRAFT
+        if spec == "none":
+            return None, self.verify
+        parsed = parse_spec(spec)
+        if parsed["kind"] not in known_kinds():
+            from sooner.draft import create_drafter
+
+            create_drafter(spec)  # raises, naming the kinds and the nearest of them
+        return parsed, self.verify
+
+    def draft_budget(self, draft: str | Mapping[str, object] | None) -> int:
+        """Draft tokens per pass: as told, else what the drafter's own ``max`` needs, else the default."""
+        if self.budget is not None:
+            return self.budget
+        most = str(draft.get("max", BUDGET)) if isinstance(draft, Mapping) else ""
+        return max(BUDGET, int(most)) if most.isdecimal() else BUDGET
+
+
+def sampling_from(**values: Any) -> Sampling:
+    """The sampling of a command line. Raises `InvalidRequest` naming the option."""
+    from sooner.types import Sampling
+
+    return Sampling(**{**values, "stop": tuple(values.get("stop") or ())})
+
+
+def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
+    """Load the model and its drafter, saying what is going on: a spinner on a terminal, lines with --verbose."""
+    import sooner
+
+    logging.getLogger("sooner").addHandler(logging.NullHandler())  # warnings reach the user through the completion
+    draft, _ = options.drafting()
+    load: Loader = context.obj or sooner.load
+    with _progress("loading the model", verbose=options.verbose) as progress:
+        engine = load(
+            options.model,
+            draft=draft,
+            budget=options.draft_budget(draft),
+            precision=options.precision,
+            threads=options.threads,
+            pool_tokens=options.context,
+            offline=options.offline,
+            progress=progress,
+        )
+    if options.verbose:
+        for line in startup_lines(engine, options):
+            say(line)
+    return engine
+
+
+@contextmanager
+def _progress(what: str, *, verbose: bool) -> Iterator[Callable[[str], None]]:
+    console = notes()
+    if verbose:
+        yield say
+    elif console.is_terminal and not console.is_dumb_terminal:
+        with console.status(what, spinner="dots") as status:
+            yield status.update
+    else:
+        yield lambda message: None
+
+
+def startup_lines(engine: Engine, options: EngineOptions) -> list[str]:
+    """What runs and why anything is off, one fact a line (the memory plan is among the loader's own lines)."""
+    from sooner.verify import create_verifier
+
+    target, codec = engine.target, engine.codec
+    rule = create_verifier(options.drafting()[1])
+    budget = getattr(engine.controller, "budget", None)
+    lines = [f"model: {engine.name or 'unnamed'}"]
+    if engine.drafter is None:
+        lines.append("drafter: none, every pass gives one token (--draft none)")
+    elif budget == 0:
+        lines.append(f"drafter: {engine.drafter.name}, off: the budget is 0 (--budget)")
+    else:
+        lines.append(
+            f"drafter: {engine.drafter.name}, at most {budget or 'as many as the controller finds worth'} tokens"
+        )
+    lines.append(f"verification: {rule.name}, {'lossless' if rule.lossless else 'LOSSY'}")
+    lines.append(
+        "rows: the same bits however they are scored, so drafting cannot change the text"
+        if target.row_invariant
+        else "rows: depend on how they are scored, so the text is the plain one up to near-ties (sooner doctor)"
+    )
+    fits = "fits" if codec.vocab_size <= target.vocab_size else "DOES NOT FIT"
+    lines.append(
+        f"vocabulary: the tokenizer's {codec.vocab_size} tokens, {fits} the model's {target.vocab_size} logits; "
+        "the drafter works on the target's own tokens"
+    )
+    lines.append(f"context: {target.context} tokens, prompt and answer together")
+    return lines
+
+
+def fingerprint_line(completion: Completion) -> str:
+    """All that the text depends on besides prompt and options."""
+    facts = ", ".join(f"{name} {value}" for name, value in completion.fingerprint.items())
+    return f"fingerprint: seed {completion.seed}, {facts}"
+
+
+def summary(completion: Completion, *, seed: bool = False) -> Text:
+    """The line after a text: tokens, speed, first token, acceptance length, drafter, and the ``seed`` if it matters."""
+    from rich.text import Text
+
+    spoken, timings = completion.speculation, completion.timings
+    tokens = sum(choice.usage.completion_tokens for choice in completion.choices)
+    facts = [
+        f"{tokens} token{'s' if tokens != 1 else ''}",
+        f"{timings.tokens_per_second:.1f} tokens/s",
+        f"TTFT {timings.ttft_ms:.0f} ms",
+        f"acceptance length {spoken.acceptance_length:.2f}",
+        f"drafter {spoken.drafter}",
+    ]
+    if not spoken.lossless or spoken.verify != "coupled":
+        facts.append(f"verify {spoken.verify}")
+    if seed:
+        facts.append(f"seed {completion.seed}")
+    if completion.finish_reason != "stop":
+        facts.append({"length": "length limit", "abort": "interrupted"}.get(completion.finish_reason, "failed"))
+    line = Text(" · ".join(facts), style="dim")
+    if not spoken.lossless:
+        line.append(" · ", style="dim").append("LOSSY", style="bold red")
+    return line
+
+
+def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False) -> str:
+    """The prompt from the argument, ``file`` (behind the argument, if both) or standard input.
+
+    Newlines that end a file or a pipe are dropped unless ``raw``. Raises `InvalidRequest` if there is none.
+    """
+    if file is None and (prompt == "-" or (prompt is None and not sys.stdin.isatty())):
+        prompt, file = None, "-"
+    if prompt is None and file is None:
+        raise InvalidRequest(
+            'there is no prompt: write one, as in sooner run "Why is the sky blue?", give --file, or pipe it in',
+            "prompt",
+        )
+    text = "" if file is None else _read(file)
+    text = text if raw else text.rstrip("\r\n")
+    if prompt is not None:
+        text = f"{prompt}\n\n{text}" if file is not None else prompt
+    if not text.strip():
+        raise InvalidRequest("the prompt is empty: give some text", "prompt")
+    return text
+
+
+def expected_text(value: str | None, draft: Sequence[str]) -> str | None:
+    """The text of --expected, from its file if it begins with @. A drafter that ignores it is pointed out."""
+    if value is None:
+        return None
+    if draft and draft[0].partition(":")[0].removeprefix("kind=").partition(",")[0] in _BLIND:
+        raise InvalidRequest(f"--draft {draft[0]} does not read --expected: use --draft given, or leave one out")
+    text = _read(value[1:], option="--expected") if value.startswith("@") else value
+    if not text:
+        raise InvalidRequest("--expected is empty: give the text, @FILE, or leave it out", "expected")
+    return text
+
+
+_BLIND = ("none", "ngram", "suffix", "oracle", "self", "random")
+
+
+def _read(file: str, option: str = "--file") -> str:
+    where = "standard input" if file == "-" else file
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{where} is not UTF-8 text: convert it first, as with iconv -t utf-8") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequest(f"{option} {where} cannot be read ({reason}): check the path") from None
+
+
+def ask(text: str, system: str | None, *, raw: bool) -> str | list[dict[str, str]]:
+    """The prompt as the engine takes it: text, or messages when there is a system message."""
+    if system is None:
+        return text
+    if raw:
+        raise InvalidRequest("--raw continues the text as it stands and has no place for --system: leave one out")
+    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+
+
+def warn_about(completion: Completion) -> None:
+    """Print what the completions complain of, each complaint once."""
+    for warning in dict.fromkeys(choice.speculation.warning for choice in completion.choices):
+        if warning:
+            warn(warning)

@@ -1,0 +1,254 @@
+"""``sooner run``: one prompt, one answer. Knows how an answer is shown. Does not know how it comes about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sooner.cli import options as o
+from sooner.cli.common import (
+    EngineOptions,
+    ask,
+    expected_text,
+    fingerprint_line,
+    open_engine,
+    read_prompt,
+    sampling_from,
+    summary,
+    warn_about,
+)
+from sooner.cli.failures import INTERRUPTED
+from sooner.cli.output import Output, notes, print_json, say, warn
+from sooner.errors import InvalidRequest, SoonerError
+
+if TYPE_CHECKING:
+    from sooner.completion import Completion
+    from sooner.engine import Engine, Handle
+    from sooner.trace import TraceFile
+    from sooner.types import Request, Sampling, Step
+
+__all__ = ["HELP", "run"]
+
+HELP = o.page("""Answer one prompt.
+
+The text streams to stdout, token by token; everything else goes to stderr. The drafter makes it appear sooner and
+never changes it: the same prompt, options, seed and fingerprint give the same text with every drafter and without one.
+
+The prompt is the argument, a file, or whatever is piped in. With a chat model it becomes the user's message, unless
+--raw is given.
+
+[bold]Examples[/bold]
+
+  sooner run "Why is the sky blue?"
+  sooner run "Summarise this article." -f article.txt
+  git diff | sooner run -s "Write a commit message for this diff."
+  sooner run "Add type hints." -f app.py --expected @app.py
+  sooner run "Write a story." -t 0.8 --seed 7 --json | jq .speculation
+  sooner run "Explain recursion." --compare
+
+[bold]Exit codes[/bold]
+
+  0  done
+  1  --compare found a difference; or the reader of the text went away; or sooner itself failed
+  2  bad input, with a line that says what to do
+  130  Ctrl-C; what was written stays, and --json still prints its object""")
+
+
+def run(
+    context: typer.Context,
+    prompt: o.PromptText = None,
+    *,
+    file: o.File = None,
+    system: o.System = None,
+    raw: o.Raw = False,
+    expected: o.Expected = None,
+    model: o.Model = None,
+    offline: o.Offline = False,
+    threads: o.Threads = None,
+    precision: o.Precision = "auto",
+    max_context: o.Context = None,
+    draft: o.Draft = None,
+    speculative_config: o.SpeculativeConfig = None,
+    budget: o.Budget = None,
+    verify: o.Verify = "coupled",
+    temperature: o.Temperature = 0.0,
+    seed: o.Seed = None,
+    max_tokens: o.MaxTokens = 512,
+    stop: o.Stop = None,
+    n: o.Number = 1,
+    top_p: o.TopP = 1.0,
+    top_k: o.TopK = 0,
+    min_p: o.MinP = 0.0,
+    repetition_penalty: o.RepetitionPenalty = 1.0,
+    presence_penalty: o.PresencePenalty = 0.0,
+    frequency_penalty: o.FrequencyPenalty = 0.0,
+    ignore_eos: o.IgnoreEos = False,
+    json: o.Json = False,
+    no_stream: o.NoStream = False,
+    logprobs: o.Logprobs = None,
+    trace: o.Trace = None,
+    compare: o.Compare = None,
+    verbose: o.Verbose = False,
+) -> None:
+    """Answer one prompt (see HELP)."""
+    guess = expected_text(expected, draft or ())
+    options = EngineOptions(
+        model=model,
+        draft=draft or (),
+        speculative_config=speculative_config,
+        budget=budget,
+        verify=verify,
+        expected=guess is not None,
+        precision=precision,
+        threads=threads,
+        context=max_context,
+        offline=offline,
+        verbose=verbose,
+    )
+    drafter, rule = options.drafting()
+    sampling = sampling_from(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        max_tokens=max_tokens,
+        stop=stop,
+        ignore_eos=ignore_eos,
+        seed=seed,
+        n=n,
+        logprobs=logprobs,
+        verify=rule,
+    )
+    plain = drafter is None or budget == 0
+    _check(sampling, compare=compare is not None, trace=trace is not None, json=json, plain=plain)
+    message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
+    with ExitStack() as stack:
+        record = stack.enter_context(_trace(trace)) if trace is not None else None
+        engine = open_engine(context, options)
+        request = engine.request(message, sampling, raw=raw, **({} if guess is None else {"expected": guess}))
+        if compare is not None:
+            from sooner.cli.compare import run_compare
+
+            raise typer.Exit(run_compare(engine, request, compare, json=json))
+        answer = Answer(engine, request, record, json=json, stream=not no_stream and not json)
+        completion = answer.run()
+    _close(completion, json=json, verbose=verbose, seed=temperature > 0)
+    if answer.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check(sampling: Sampling, *, compare: bool, trace: bool, json: bool, plain: bool) -> None:
+    """Refuse options that would have no effect together."""
+    if sampling.logprobs is not None and not json and not trace:
+        raise InvalidRequest("--logprobs shows in --json and --trace only: add one of them", "logprobs")
+    if compare and (trace or sampling.n > 1):
+        raise InvalidRequest("--compare runs many texts: leave out --trace and -n")
+    if compare and plain:
+        raise InvalidRequest("--compare needs a drafter to compare with plain decoding: leave out none and --budget 0")
+
+
+def _trace(path: str) -> TraceFile:
+    from sooner.trace import TraceFile
+
+    return TraceFile(path)
+
+
+def _close(completion: Completion, *, json: bool, verbose: bool, seed: bool) -> None:
+    """What follows the text."""
+    if json:
+        print_json(_object(completion))
+    warn_about(completion)
+    console = notes()
+    if verbose:
+        say(fingerprint_line(completion))
+    if verbose or (console.is_terminal and not json):
+        console.print(summary(completion, seed=seed or verbose))
+    elif not completion.speculation.lossless:
+        warn(f"LOSSY: {completion.speculation.verify} changes what the model would have written")
+
+
+def _object(completion: Completion) -> dict[str, Any]:
+    """The --json object; with -n the first answer's, and all of them in ``choices``."""
+    value = completion.to_dict()
+    if completion.others:
+        value["choices"] = [{"choice": choice.choice, **choice.to_dict()} for choice in completion.choices]
+    return value
+
+
+class Answer:
+    """One request being followed: its first choice streams, the others are printed after it, every step is traced."""
+
+    def __init__(self, engine: Engine, request: Request, trace: TraceFile | None, *, json: bool, stream: bool) -> None:
+        self._engine = engine
+        self._request = request
+        self._trace = trace
+        self._json = json
+        self._stream = stream
+        self.interrupted = False
+
+    def run(self) -> Completion:
+        """Print and trace until the end or Ctrl-C; the figures are those of what was written."""
+        handle = self._engine.submit(self._request)
+        self._record_header(handle)
+        with Output() as out:
+            try:
+                for step in self._steps(handle):
+                    self._record(step)
+                    if self._stream and step.choice == 0:
+                        out.write(step.text)
+            except SoonerError as error:
+                self._record_footer(None, str(error))
+                raise
+            completion = self._engine.completion(handle)
+            if not self._json:
+                self._print_rest(out, completion)
+        self._record_footer(completion)
+        return completion
+
+    def _steps(self, handle: Handle) -> Iterator[Step]:
+        """The handle's steps. After Ctrl-C the last one carries the text that was held back."""
+        seen = 0
+        try:
+            for step in self._engine.follow(handle):
+                seen += 1
+                yield step
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self._engine.abort(handle)
+            yield from handle.steps[seen:]
+
+    def _print_rest(self, out: Output, completion: Completion) -> None:
+        for choice in completion.choices:
+            if completion.others:
+                out.end()
+                if choice.choice or not self._stream:
+                    out.write(f"--- answer {choice.choice + 1} of {len(completion.choices)} ---\n")
+            if choice.choice or not self._stream:
+                out.write(choice.text)
+
+    def _record_header(self, handle: Handle) -> None:
+        if self._trace is not None:
+            import sooner
+            from sooner.trace import header_record
+
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self._trace.write(header_record(self._engine, handle, sooner=sooner.__version__, time=now))
+
+    def _record(self, step: Step) -> None:
+        if self._trace is not None:
+            from sooner.trace import step_record
+
+            self._trace.write(step_record(step))
+
+    def _record_footer(self, completion: Completion | None, error: str | None = None) -> None:
+        if self._trace is not None:
+            from sooner.trace import footer_record
+
+            self._trace.write(footer_record(completion, error))
