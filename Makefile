@@ -17,7 +17,7 @@ demo: $(VENV)/.installed
 	@$(VENV)/bin/sooner run "Why is the sky blue?"
 
 test: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --durations=10
 
 lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
@@ -26,7 +26,7 @@ lint: $(VENV)/.installed-lint
 	$(VENV)/bin/lint-imports
 
 test-all: test $(VENV_ALL)/.installed
-	$(VENV_ALL)/bin/python -m pytest -m "convert or wheel"
+	$(VENV_ALL)/bin/python -m pytest --durations=10 -m "convert or wheel"
 
 soak: $(VENV)/.installed-test
 	@for script in $$(grep -l "^if __name__" benchmarks/*.py); do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
