@@ -8,7 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 VENV_ALL := .venv-all
-TORCH := torch==2.13.0
+TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml | head -n 1)
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test lint test-all soak clean

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sooner import engine as engine_module
+from sooner.cli.app import app
 from sooner.store import ModelFiles
 from sooner.verify import RULES
 
@@ -100,11 +101,10 @@ def test_links_and_tests_that_are_named_exist(document: str) -> None:
     for link in re.findall(r"\]\((?!https?://)([^)#]+)\)", text):
         assert (ROOT / document).parent.joinpath(link).exists(), link
     file = ""
-    for name in re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?|test_\w+)`", text):
-        path, _, test = name.rpartition("::") if "::" in name else (name, "", "") if "/" in name else (file, "", name)
-        file = path
-        assert (ROOT / path).is_file(), name
-        assert not test or f"def {test}(" in read(path), name
+    for path, test in re.findall(r"`(tests/[\w/]+\.py)?:{0,2}(test_\w+)?`", text):
+        file = path or file
+        assert not path or (ROOT / path).is_file(), path
+        assert not test or f"def {test}(" in read(file), f"{file}::{test}"
 
 
 def test_every_module_has_its_bullet() -> None:
@@ -116,9 +116,11 @@ def test_every_module_has_its_bullet() -> None:
 
 
 def test_the_tables_list_every_drafter_rule_and_command() -> None:
+    commands = {f"sooner {command.name}" for command in app.registered_commands}
     for readme in READMES:
         cells = set(re.findall(r"`([\w ]+)`", "\n".join(re.findall(r"^\| (.*?) \|", read(readme), re.MULTILINE))))
-        assert set(entry_points(group="sooner.drafters").names) | set(RULES) <= cells
+        assert set(entry_points(group="sooner.drafters").names) | set(RULES) | commands <= cells
+        assert {cell for cell in cells if cell.startswith("sooner ")} == commands
 
 
 def example(*arguments: str, path: Path | None = None) -> str:
