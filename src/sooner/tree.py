@@ -240,6 +240,12 @@ def _rows(
         if given is None:
             continue
         row = np.array(given, dtype=np.float64)
-        if row.shape == (vocab_size,) and (row >= 0).all() and abs(row.sum() - 1) < 1e-3 and row[children].all():
-            rows[ours] = row / row.sum()
+        if (
+            row.shape == (vocab_size,)
+            and row.min() >= 0
+            and abs((total := row.sum()) - 1) < 1e-3
+            and row[children].all()
+        ):
+            row /= total
+            rows[ours] = row
     return rows

@@ -96,8 +96,8 @@ def test_the_reference_can_tell_latest_from_first() -> None:
 
 
 def test_periods_are_drafted_in_full() -> None:
-    for kind in COPYING:
-        assert propose(create_drafter(kind), [5, 6, 7, 5, 6, 7, 5, 6], budget=8).tokens == (7, 5, 6, 7, 5, 6, 7, 5)
+    for spec in ("ngram", "suffix:factor=2"):
+        assert propose(create_drafter(spec), [5, 6, 7, 5, 6, 7, 5, 6], budget=8).tokens == (7, 5, 6, 7, 5, 6, 7, 5)
 
 
 def test_longer_matches_are_more_confident() -> None:

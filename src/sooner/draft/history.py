@@ -67,5 +67,9 @@ class Histories:
 
 
 def match_confidence(length: int) -> float:
-    """A prior for the next copied token after ``length`` have matched; each further agreement removes doubt."""
-    return length / (length + 1)
+    """The chance that the next copied token is right after ``length`` tokens have matched: m^2 / (m^2 + 4).
+
+    Fitted to greedy answers of SmolLM2-135M to one Spec-Bench prompt of each category (measured 0.19, 0.53, 0.71 after
+    1, 2, 3 tokens, 0.9 after 5 to 10, 0.98 after 20); the controller corrects it as it learns.
+    """
+    return length * length / (length * length + 4)

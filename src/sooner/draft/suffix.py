@@ -96,13 +96,14 @@ class SuffixDrafter:
     """Copies what followed the longest repeated suffix of prompt and output (SAM decoding, 2411.10666).
 
     ``max``: most tokens drafted; ``min_match``: shortest match used; ``factor``: a match of m tokens drafts at most
-    ``1 + factor * m``. The index of the prompt is built at the first proposal, so after the first token (1 to 2 ms per
-    1,000 tokens, about a thousandth of their prefill).
+    ``1 + factor * m`` (a pass has one row to spare, so even one token's match is worth a try). The index of the
+    prompt is built at the first proposal, so after the first token (1 to 2 ms per 1,000 tokens, about a thousandth of
+    their prefill).
     """
 
     name = "suffix"
 
-    def __init__(self, *, max: int = 16, min_match: int = 2, factor: float = 4.0) -> None:
+    def __init__(self, *, max: int = 16, min_match: int = 1, factor: float = 1.0) -> None:
         self._max = at_least(1, max=max)
         self._min_match = at_least(1, min_match=min_match)
         self._factor = within(0.0, 1e6, factor=factor)

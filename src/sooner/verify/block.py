@@ -11,7 +11,7 @@ import numpy as np
 
 from sooner.protocols import Coins, Law
 from sooner.types import ROOT, Draft, Probabilities, Verdict
-from sooner.verify.residual import without
+from sooner.verify.residual import excess, without
 
 __all__ = ["BlockVerifier"]
 
@@ -77,12 +77,13 @@ class _Frame:
 
     def reject(self) -> None:
         """The subtree of the child last tried is rejected: take out what it covered."""
-        rest = np.maximum(self.reach * self.p - self._q, 0.0)
+        rest = excess(self.p, self._q, scale=self.reach)
         total = float(rest.sum())
         doubt = total + (1.0 - self.reach)
         self.reach = total / doubt if doubt > 0 else 1.0
         if total > 0:
-            self._left = rest / total
+            rest /= total
+            self._left = rest
 
 
 def _traverse(draft: Draft, law: Callable[[int], Law], coins: Coins, start: int) -> tuple[int, Probabilities]:

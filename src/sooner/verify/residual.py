@@ -9,14 +9,24 @@ import numpy as np
 
 from sooner.types import Probabilities
 
-__all__ = ["one_hot", "residual", "without"]
+__all__ = ["excess", "one_hot", "residual", "without"]
+
+
+def excess(p: Probabilities, q: Probabilities, scale: float = 1.0) -> Probabilities:
+    """``(scale * p - q)+``, ``[V]``, a new array (only one: at real vocabularies allocating costs more than adding)."""
+    rest = scale * p
+    rest -= q
+    return np.maximum(rest, 0.0, out=rest)
 
 
 def residual(p: Probabilities, q: Probabilities) -> Probabilities:
     """``norm((p - q)+)``, ``[V]``; p itself where nothing is left, which happens by rounding only."""
-    rest = np.maximum(p - q, 0.0)
+    rest = excess(p, q)
     total = rest.sum()
-    return rest / total if total > 0 else p
+    if not total > 0:
+        return p
+    rest /= total
+    return rest
 
 
 def without(q: Probabilities, token: int) -> Probabilities:
