@@ -23,7 +23,7 @@ class NgramDrafter:
 
     ``max``: most tokens drafted; ``max_match``, ``min_match``: longest and shortest match looked for. A copy that
     reaches the end of the text goes on in what it has drafted, so that periods are drafted in full. The search scans
-    the sequence once (vectorised), so the only state is 4 bytes per token of each live sequence.
+    the sequence once (vectorised), so the only state is 4 to 8 bytes per token of each live sequence.
     Source: prompt lookup decoding (Saxena 2023); vLLM's ``ngram``.
     """
 
