@@ -149,9 +149,10 @@ class Engine:
         contexts = [context for _, context in asked]
         try:
             proposed = self.drafter.propose(contexts)
+            limits = [(context.budget, slot.sequence.depth_limit) for slot, context in asked]
             drafts = [
-                sanitise(draft, self.target.vocab_size, slot.sequence.depth_limit)
-                for (slot, _), draft in zip(asked, proposed, strict=True)
+                sanitise(draft, self.target.vocab_size, depth, budget, self.drafter.name)
+                for draft, (budget, depth) in zip(proposed, limits, strict=True)
             ]
         except Exception as error:  # a user's drafter must not take the answer down with it
             self._drop_drafter(error)

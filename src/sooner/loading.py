@@ -14,6 +14,7 @@ from sooner.engine import Engine
 
 if TYPE_CHECKING:
     from sooner.protocols import Controller, Drafter
+    from sooner.targets.openvino.load import Precision
 
 __all__ = ["DEFAULT_DRAFT", "load"]
 
@@ -26,9 +27,9 @@ def load(
     draft: str | Mapping[str, object] | Drafter | None = DEFAULT_DRAFT,
     budget: int = 8,
     controller: Controller | None = None,
-    precision: str = "auto",
+    precision: Precision = "auto",
     threads: int | None = None,
-    context: int | None = None,
+    pool_tokens: int | None = None,
     max_running: int = 8,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -38,8 +39,8 @@ def load(
 
     ``draft``: a drafter, or its short form such as ``"ngram"`` or ``"kind=suffix,max=8"``; None decodes plainly.
     ``budget``: draft tokens per step, unless a ``controller`` decides. ``precision``: "auto", "bf16" or "f32".
-    ``context``: the most tokens of one text, prompt included (at most the model's own; None = as memory allows).
-    ``max_running``: texts decoded side by side. ``offline``: never download. ``progress`` gets one-line messages.
+    ``pool_tokens``: tokens the KV cache holds, all texts together (None = as memory allows; one text's context is at
+    most this). ``max_running``: texts decoded side by side. ``offline``: never download. ``progress`` gets one-line messages.
     Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate
@@ -49,9 +50,7 @@ def load(
 
     files = resolve(model, offline=offline, progress=progress)
     codec = Tokenizer.load(files.folder)
-    target = load_target(
-        files, threads=threads, precision=precision, context=context, sequences=max_running, progress=progress
-    )
+    target = load_target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=progress)
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
