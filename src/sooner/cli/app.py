@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import run
+from sooner.cli import chat, doctor, explain, run
 from sooner.cli.options import page
 
 __all__ = ["app"]
@@ -52,3 +52,6 @@ def top(
 
 
 app.command("run", help=run.HELP)(run.run)
+app.command("explain", help=explain.HELP)(explain.explain)
+app.command("chat", help=chat.HELP)(chat.chat)
+app.command("doctor", help=doctor.HELP)(doctor.doctor)

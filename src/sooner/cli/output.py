@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Output", "notes", "print_json", "say", "tables", "warn"]
+__all__ = ["Output", "notes", "print_json", "printable", "say", "tables", "warn"]
 
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
 """What a model must not send to a terminal: it could move the cursor or set its title."""
@@ -47,6 +47,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
+def printable(text: str) -> str:
+    """``text`` without control characters, as a terminal may have it."""
+    return text.translate(_CONTROLS)
+
+
 class Output:
     """Text on its way to stdout, piece by piece; on a terminal without control characters.
 
@@ -62,7 +67,7 @@ class Output:
         """Print ``text`` at once."""
         if text:
             self._last = text[-1]
-            sys.stdout.write(text.translate(_CONTROLS) if self._terminal else text)
+            sys.stdout.write(printable(text) if self._terminal else text)
             sys.stdout.flush()
 
     def end(self) -> None:

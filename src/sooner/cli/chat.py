@@ -1,0 +1,271 @@
+"""``sooner chat``: a conversation. Knows turns, commands and the keyboard. Does not know how an answer is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from sooner.cli import options as o
+from sooner.cli.common import EngineOptions, fingerprint_line, open_engine, sampling_from, summary, warn_about
+from sooner.cli.output import Output, notes, say
+from sooner.errors import InvalidRequest, SoonerError
+
+if TYPE_CHECKING:
+    from sooner.completion import Completion
+    from sooner.engine import Engine
+    from sooner.types import Sampling
+
+__all__ = ["HELP", "Chat", "chat"]
+
+COMMANDS = """\
+/system TEXT  tell the model how to be from now on; without TEXT, show it
+/reset        forget the conversation, keep the system message
+/retry        answer the last message again
+/stats        figures of this conversation
+/save FILE    write the conversation to FILE (as messages if it ends in .json)
+/help         this list
+/exit         leave; so does Ctrl-D
+Ctrl-C stops an answer; what was written of it stays in the conversation."""
+
+_INDENTED = "  " + COMMANDS.replace("\n", "\n  ")
+
+HELP = o.page(f"""Talk with the model.
+
+Every answer sees the whole conversation; what was read before is still in the cache, so later turns begin quickly.
+Messages can be piped in, one a line, and the answers come out on stdout.
+
+[bold]In the conversation[/bold]
+
+{_INDENTED}
+
+[bold]Examples[/bold]
+
+  sooner chat
+  sooner chat -s "You are a patient teacher." -t 0.7
+  printf 'Hello\\nWhat did I say?\\n' | sooner chat
+
+[bold]Exit codes[/bold]
+
+  0 done, 2 bad input (piped input stops there), 130 Ctrl-C while loading""")
+
+
+def chat(
+    context: typer.Context,
+    *,
+    system: o.System = None,
+    model: o.Model = None,
+    offline: o.Offline = False,
+    threads: o.Threads = None,
+    precision: o.Precision = "auto",
+    max_context: o.Context = None,
+    draft: o.Draft = None,
+    speculative_config: o.SpeculativeConfig = None,
+    budget: o.Budget = None,
+    verify: o.Verify = "coupled",
+    temperature: o.Temperature = 0.0,
+    seed: o.Seed = None,
+    max_tokens: o.MaxTokens = 512,
+    stop: o.Stop = None,
+    top_p: o.TopP = 1.0,
+    top_k: o.TopK = 0,
+    min_p: o.MinP = 0.0,
+    repetition_penalty: o.RepetitionPenalty = 1.0,
+    presence_penalty: o.PresencePenalty = 0.0,
+    frequency_penalty: o.FrequencyPenalty = 0.0,
+    verbose: o.Verbose = False,
+) -> None:
+    """Talk with the model (see HELP)."""
+    options = EngineOptions(
+        model=model,
+        draft=draft or (),
+        speculative_config=speculative_config,
+        budget=budget,
+        verify=verify,
+        precision=precision,
+        threads=threads,
+        context=max_context,
+        offline=offline,
+        verbose=verbose,
+    )
+    sampling = sampling_from(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        max_tokens=max_tokens,
+        stop=stop,
+        seed=seed,
+        verify=options.drafting()[1],
+    )
+    engine = open_engine(context, options)
+    if engine.template is None:
+        raise InvalidRequest("this model has no chat template: use sooner run --raw, or a chat model", "model")
+    Chat(engine, sampling, system=system, verbose=verbose).loop()
+
+
+class Chat:
+    """One conversation. ``messages`` are what the model sees, the system message first."""
+
+    def __init__(self, engine: Engine, sampling: Sampling, *, system: str | None, verbose: bool = False) -> None:
+        self._engine = engine
+        self._sampling = sampling
+        self._system = system
+        self._verbose = verbose
+        self._interactive = sys.stdin.isatty()
+        self._turns: list[dict[str, str]] = []
+        self._answers: list[Completion] = []
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation so far."""
+        head = [] if self._system is None else [{"role": "system", "content": self._system}]
+        return [*head, *self._turns]
+
+    def loop(self) -> None:
+        """Read and answer until the end of the input or /exit."""
+        if self._interactive:
+            with suppress(ImportError):  # absent on some systems; lines are then edited as the terminal does it
+                import readline  # noqa: F401 - importing it gives input() line editing and history
+            say(f"{self._engine.name or 'the model'} listens. /help lists the commands, Ctrl-D leaves.")
+        while (line := self._read()) is not None:
+            if not line.strip():
+                continue
+            try:
+                if line.startswith("/"):
+                    if not self._command(line):
+                        return
+                else:
+                    self._turns.append({"role": "user", "content": line})
+                    self._answer()
+            except SoonerError as error:
+                if not self._interactive:
+                    raise
+                say(f"error: {error}", style="red")
+
+    def _read(self) -> str | None:
+        """The next line; None at the end of the input. Ctrl-C clears the line."""
+        while True:
+            try:
+                line = input("> " if self._interactive else "")
+                return line.encode(errors="surrogateescape").decode(errors="replace")
+            except EOFError:
+                if self._interactive:
+                    print()
+                return None
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                print()
+                say("Ctrl-D or /exit leaves")
+
+    def _answer(self) -> None:
+        """Answer the last message; a refused one is taken out of the conversation again."""
+        try:
+            handle = self._engine.submit(self._engine.request(self.messages, self._sampling))
+        except SoonerError:
+            self._turns.pop()
+            raise
+        seen = 0
+        text: list[str] = []
+        with Output() as out:
+            try:
+                for step in self._engine.follow(handle):
+                    seen += 1
+                    text.append(step.text)
+                    out.write(step.text)
+            except KeyboardInterrupt:
+                self._engine.abort(handle)
+                rest = "".join(step.text for step in handle.steps[seen:])
+                text.append(rest)
+                out.write(rest)
+        self._turns.append({"role": "assistant", "content": "".join(text)})
+        self._answers.append(self._engine.completion(handle))
+        self._close(self._answers[-1])
+
+    def _close(self, completion: Completion) -> None:
+        warn_about(completion)
+        console = notes()
+        if self._verbose:
+            say(fingerprint_line(completion))
+        if self._verbose or (console.is_terminal and self._interactive):
+            console.print(summary(completion, seed=self._sampling.temperature > 0 or self._verbose))
+
+    def _command(self, line: str) -> bool:
+        """Do what a line that begins with / says; False to leave."""
+        name, _, rest = line.strip().partition(" ")
+        if name in ("/exit", "/quit", "/bye"):
+            return False
+        commands: dict[str, Callable[[str], None]] = {
+            "/help": lambda _: say(COMMANDS, style=""),
+            "/system": self._set_system,
+            "/reset": lambda _: self._reset(),
+            "/retry": lambda _: self._retry(),
+            "/stats": lambda _: self._stats(),
+            "/save": self._save,
+        }
+        if name not in commands:
+            raise InvalidRequest(f"there is no command {name}: /help lists them; begin with a space to send it")
+        commands[name](rest.strip())
+        return True
+
+    def _set_system(self, text: str) -> None:
+        if text:
+            self._system = text
+        say(f"system: {self._system}" if self._system is not None else "there is no system message: /system TEXT")
+
+    def _reset(self) -> None:
+        self._turns.clear()
+        say("forgotten")
+
+    def _retry(self) -> None:
+        if not self._turns:
+            raise InvalidRequest("there is nothing to answer again: write a message first")
+        if self._turns[-1]["role"] == "assistant":
+            self._turns.pop()
+        if self._sampling.temperature == 0 or self._sampling.seed is not None:
+            say("the same text again: -t above 0 without --seed gives another")
+        self._answer()
+
+    def _stats(self) -> None:
+        if not self._answers:
+            raise InvalidRequest("there are no figures yet: write a message first")
+        tokens = sum(answer.usage.completion_tokens for answer in self._answers)
+        spoken = [answer.speculation for answer in self._answers]
+        decoding_ms = sum(a.timings.total_ms - a.timings.ttft_ms for a in self._answers)
+        last = self._answers[-1].usage
+        say(f"{len(self._answers)} answers, {tokens} tokens, {1e3 * tokens / max(decoding_ms, 1e-9):.1f} tokens/s")
+        say(
+            f"{sum(s.accepted for s in spoken)} of {sum(s.drafted for s in spoken)} drafted tokens accepted "
+            f"(drafter {spoken[-1].drafter})"
+        )
+        say(
+            f"the last prompt had {last.prompt_tokens} tokens, {last.cached_tokens} of them from the cache; "
+            f"the context holds {self._engine.target.context}"
+        )
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise InvalidRequest("/save needs a file name, as in /save talk.txt")
+        path = Path(name).expanduser()
+        if path.suffix == ".json":
+            text = json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n"
+        else:
+            text = "".join(f"{turn['role']}: {turn['content']}\n\n" for turn in self.messages)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise InvalidRequest(f"{path} cannot be written ({error.strerror or error}): give another path") from error
+        say(f"saved {len(self._turns)} messages to {path}")
