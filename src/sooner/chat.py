@@ -38,7 +38,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """The prompt for ``messages`` (each a mapping with ``role`` and ``content``), ready for ``encode(special=True)``.
+        """The prompt for ``messages`` (mappings with ``role`` and ``content``), ready for ``encode(special=True)``.
 
         ``add_generation_prompt`` opens the assistant's turn. ``variables`` reach the template (``enable_thinking``
         and the like). Raises `InvalidRequest` for malformed messages and for whatever the template itself refuses.

@@ -1,0 +1,107 @@
+"""Finds a model, wherever it is, and makes it ready to load: the built-in default, files, folders, Hugging Face ids.
+
+Knows sources and names. Does not know how files are imported (`import_model`) or run (`sooner.targets`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from sooner.errors import ModelNotFound
+from sooner.store.cache import cache_dir, wipe
+from sooner.store.manifest import MANIFEST, ModelFiles, read_manifest
+
+__all__ = ["ModelFiles", "list_models", "remove", "resolve"]
+
+_HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
+
+
+def resolve(
+    model: str | None = None, *, offline: bool = False, progress: Callable[[str], None] | None = None
+) -> ModelFiles:
+    """The files of ``model``, imported into the cache if they are not there yet.
+
+    ``model``: a ``.gguf`` file, an OpenVINO or Hugging Face folder, the name of an imported model, a Hugging Face id
+    (``owner/name``, or ``owner/name:QUANT`` for one GGUF file of it), or None for the built-in default.
+    ``offline`` (or the environment's ``HF_HUB_OFFLINE``) forbids the network. ``progress`` gets one-line messages.
+    Raises `ModelNotFound`, `CorruptModel`, `UnsupportedModel`, `CacheError` or `MissingExtra`.
+    """
+    from sooner.store.default import DEFAULT_NAME
+
+    say = progress or (lambda _: None)
+    offline = offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    if model is None or model in ("", DEFAULT_NAME):
+        return _default(offline, say)
+    path = Path(model).expanduser()
+    if path.exists():
+        return _local(path, say)
+    if known := next((files for files in list_models() if model in (files.name, files.source)), None):
+        return known
+    match = _HUB_ID.fullmatch(model)
+    if match is None or model.endswith(".gguf"):
+        raise ModelNotFound(
+            f"no model {model!r}: give a .gguf file, a model folder, a Hugging Face id such as owner/name:Q4_0, "
+            "or a name from `sooner models`"
+        )
+    from sooner.store.hub import fetch
+
+    return _local(fetch(match["repo"], match["quant"], offline=offline, say=say), say, name=model)
+
+
+def list_models() -> list[ModelFiles]:
+    """The models in the cache, by name; damaged ones are left out."""
+    found = (read_manifest(manifest.parent) for manifest in cache_dir("models").glob(f"*/{MANIFEST}"))
+    return sorted((files for files in found if files), key=lambda files: (files.name, files.folder))
+
+
+def remove(name: str) -> int:
+    """Remove every import called ``name`` from the cache; the bytes freed. Raises `ModelNotFound` if there is none."""
+    from sooner.store.default import DEFAULT_NAME, forget_download
+
+    found = [files for files in list_models() if name in (files.name, files.sha256, files.folder.name)]
+    if not found:
+        known = ", ".join(sorted({files.name for files in list_models()})) or "none"
+        raise ModelNotFound(f"no imported model is called {name!r}; there are: {known}")
+    freed = forget_download() if name == DEFAULT_NAME else 0
+    for files in found:
+        freed += sum(path.stat().st_size for path in files.folder.rglob("*") if path.is_file())
+        wipe(files.folder)
+    return freed
+
+
+def _default(offline: bool, say: Callable[[str], None]) -> ModelFiles:
+    from sooner.store.default import DEFAULT_NAME, DEFAULT_SHA256, DEFAULT_SOURCE, default_gguf
+    from sooner.store.import_model import import_gguf, imported
+
+    if files := imported(DEFAULT_SHA256):
+        return files
+    gguf = default_gguf(offline=offline, say=say)
+    return import_gguf(gguf, name=DEFAULT_NAME, source=DEFAULT_SOURCE, say=say)
+
+
+def _local(path: Path, say: Callable[[str], None], name: str | None = None) -> ModelFiles:
+    from sooner.store.folder import IR
+    from sooner.store.import_model import import_folder, import_gguf
+    from sooner.store.in_place import use_ir
+
+    path = path.absolute()
+    source = name or str(path)
+    if path.is_file() and path.suffix != ".xml":
+        return import_gguf(path, name=name or path.stem, source=source, say=say)
+    folder = path if path.is_dir() else path.parent
+    if (folder / IR).is_file():
+        return use_ir(folder, name=name or folder.name, source=source)
+    weights = any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin"))
+    if weights and (folder / "config.json").is_file():
+        return import_folder(folder, name=name or folder.name, source=source, say=say)
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return import_gguf(files[0], name=name or files[0].stem, source=source, say=say)
+    if files:
+        raise ModelNotFound(f"{folder} holds {len(files)} .gguf files; name one, such as {files[0]}")
+    raise ModelNotFound(
+        f"{folder} holds no model: no .gguf file, no {IR}, no config.json with safetensors beside it; check the path"
+    )

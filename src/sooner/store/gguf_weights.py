@@ -1,0 +1,94 @@
+"""Writes a GGUF file's weights as a Hugging Face folder's safetensors, dequantised.
+
+Knows the two naming schemes and the order of llama's rotary rows. Does not know configuration files. Needs the
+packages gguf and safetensors (extra ``convert``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["hugging_face_name", "write_safetensors"]
+
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_SHARD_BYTES = 1 << 30
+
+
+def hugging_face_name(name: str) -> str | None:
+    """The Hugging Face name of a GGUF tensor; None for those that are no weights. Raises KeyError for unknown ones."""
+    if name == "rope_freqs.weight":
+        return None
+    stem, _, kind = name.rpartition(".")
+    if stem.startswith("blk."):
+        _, layer, part = stem.split(".", 2)
+        return f"model.layers.{layer}.{_LAYER[part]}.{kind}"
+    return f"{_TOP[stem]}.{kind}"
+
+
+def write_safetensors(gguf: Path, folder: Path) -> None:
+    """Write ``model-*.safetensors`` and their index into ``folder``, whose ``config.json`` describes the model."""
+    from safetensors.numpy import save_file
+
+    config = json.loads((folder / "config.json").read_bytes())
+    index: dict[str, str] = {}
+    shard: dict[str, Any] = {}
+    shards = 0
+
+    def flush() -> None:
+        nonlocal shards
+        if shard:
+            name = f"model-{shards:05d}.safetensors"
+            save_file(shard, folder / name, metadata={"format": "pt"})
+            index.update(dict.fromkeys(shard, name))
+            shard.clear()
+            shards += 1
+
+    for name, values in _tensors(gguf, config):
+        if sum(kept.nbytes for kept in shard.values()) + values.nbytes > _SHARD_BYTES:
+            flush()
+        shard[name] = values
+    flush()
+    document = {"metadata": {}, "weight_map": index}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _tensors(gguf: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    from gguf import GGUFReader
+    from gguf.quants import dequantize
+
+    kind = np.dtype(config["torch_dtype"])
+    for tensor in GGUFReader(gguf).tensors:
+        name = hugging_face_name(tensor.name)
+        if name is None:
+            continue
+        values = dequantize(tensor.data, tensor.tensor_type).astype(kind)
+        if config["model_type"] == "llama":
+            heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+            part = name.split(".")[-2]
+            if part in heads:
+                values = _unpermute(values, heads[part])
+        yield name, np.ascontiguousarray(values)
+
+
+def _unpermute(values: Any, heads: int) -> Any:
+    """GGUF keeps llama's rotary pairs side by side (2i, 2i + 1), Hugging Face as halves (i, i + d/2)."""
+    shape = values.shape
+    return values.reshape(heads, shape[0] // heads // 2, 2, *shape[1:]).swapaxes(1, 2).reshape(shape)

@@ -1,0 +1,86 @@
+"""Fetches models from the Hugging Face hub into Hugging Face's own cache (``HF_HOME``), by its own client.
+
+Knows which files of a repository are wanted. Does not know what is done with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from sooner.errors import ModelNotFound
+from sooner.store.folder import IR
+
+__all__ = ["choose_gguf", "fetch"]
+
+_TEXTS = ["*.json", "*.jinja", "tokenizer.model"]
+_PREFERRED = ("Q4_K_M", "Q8_0", "Q4_0", "Q4_1", "F16")
+
+
+def fetch(repo: str, quant: str | None, *, offline: bool, say: Callable[[str], None]) -> Path:
+    """The path of the GGUF file or model folder of ``repo`` in the Hugging Face cache, fetched there if needed.
+
+    ``quant`` picks one GGUF file. Otherwise an OpenVINO export is preferred to safetensors, and those to GGUF.
+    Raises `ModelNotFound`, also if ``offline`` and the files are not in the cache.
+    """
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    try:
+        if offline:
+            folder = Path(snapshot_download(repo, local_files_only=True))
+            names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+        else:
+            names = _listed(repo)
+        ggufs = [name for name in names if name.endswith(".gguf")]
+        if quant or (ggufs and IR not in names and not any(name.endswith(".safetensors") for name in names)):
+            chosen = choose_gguf(repo, ggufs, quant)
+            say(f"fetching {repo} ({chosen}) from Hugging Face")
+            return Path(hf_hub_download(repo, chosen, local_files_only=offline))
+        wanted = [*_TEXTS, "*.xml", "*.bin"] if IR in names else [*_TEXTS, "*.safetensors"]
+        say(f"fetching {repo} from Hugging Face")
+        return Path(snapshot_download(repo, allow_patterns=wanted, local_files_only=offline))
+    except ModelNotFound:
+        raise
+    except Exception as error:  # the client raises its own, requests', httpx's and the system's errors
+        _explain(repo, offline, error)
+
+
+def choose_gguf(repo: str, names: Sequence[str], quant: str | None) -> str:
+    """The file of ``names`` in quantisation ``quant`` (any if None). Raises `ModelNotFound` listing what there is."""
+    kinds = {name: _kind(name) for name in sorted(names)}
+    for wanted in [quant] if quant else _PREFERRED:
+        for name, kind in kinds.items():
+            if kind == wanted.upper():
+                return name
+    there = ", ".join(sorted({kind for kind in kinds.values() if kind})) or "none"
+    raise ModelNotFound(f"{repo} has no GGUF file in {quant or 'a usual quantisation'}; it has: {there}")
+
+
+def _kind(name: str) -> str:
+    found = re.findall(
+        r"(?:^|[-._/])((?:I?Q\d\w*)|BF16|F16|F32|FP16|FP32)(?=[-._]|$)", name.upper().removesuffix(".GGUF")
+    )
+    return str(found[-1]) if found else ""
+
+
+def _listed(repo: str) -> list[str]:
+    from huggingface_hub import list_repo_files
+
+    return list(list_repo_files(repo))
+
+
+def _explain(repo: str, offline: bool, error: Exception) -> NoReturn:
+    if offline:
+        raise ModelNotFound(
+            f"{repo} is not in the Hugging Face cache and must not be fetched (offline); run once online or give a path"
+        ) from error
+    kind = type(error).__name__
+    if "Gated" in kind:
+        why = "access to it must be requested on its page; then log in with `hf auth login`"
+    elif "NotFound" in kind:
+        why = "there is no such model, or it needs `hf auth login`; check the name"
+    else:
+        why = f"the hub cannot be reached ({kind}); check the network, or give a path to a local model"
+    raise ModelNotFound(f"{repo} cannot be fetched: {why}") from error
