@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import chat, doctor, explain, run
+from sooner.cli import chat, doctor, explain, models, run
 from sooner.cli.options import page
 
 __all__ = ["app"]
@@ -55,3 +55,4 @@ app.command("run", help=run.HELP)(run.run)
 app.command("explain", help=explain.HELP)(explain.explain)
 app.command("chat", help=chat.HELP)(chat.chat)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
+app.add_typer(models.app, name="models")

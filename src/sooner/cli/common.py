@@ -6,6 +6,7 @@ Knows how options become a drafter, a sampling and an engine. Does not know what
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ __all__ = [
     "expected_text",
     "fingerprint_line",
     "open_engine",
+    "progress",
     "read_prompt",
     "sampling_from",
     "startup_lines",
@@ -110,7 +112,7 @@ def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
     logging.getLogger("sooner").addHandler(logging.NullHandler())  # warnings reach the user through the completion
     draft, _ = options.drafting()
     load: Loader = context.obj or sooner.load
-    with _progress("loading the model", verbose=options.verbose) as progress:
+    with progress("loading the model", verbose=options.verbose) as messages:
         engine = load(
             options.model,
             draft=draft,
@@ -119,7 +121,7 @@ def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
             threads=options.threads,
             pool_tokens=options.context,
             offline=options.offline,
-            progress=progress,
+            progress=messages,
         )
     if options.verbose:
         for line in startup_lines(engine, options):
@@ -128,15 +130,36 @@ def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
 
 
 @contextmanager
-def _progress(what: str, *, verbose: bool) -> Iterator[Callable[[str], None]]:
+def progress(what: str, *, verbose: bool = False) -> Iterator[Callable[[str], None]]:
+    """Where one-line messages go while something long happens: into a spinner on a terminal, else to stderr.
+
+    Percentages become a bar on a terminal and are left out elsewhere. With ``verbose`` all are lines.
+    """
     console = notes()
     if verbose:
         yield say
     elif console.is_terminal and not console.is_dumb_terminal:
         with console.status(what, spinner="dots") as status:
-            yield status.update
+            yield lambda message: None if message.startswith(_PLAN) else status.update(_with_bar(message))
     else:
-        yield lambda message: None
+        yield lambda message: None if message.startswith(_PLAN) or _PERCENT.search(message) else say(message)
+
+
+_PLAN = "memory:"
+"""How the memory plan begins, which is for --verbose only."""
+
+_PERCENT = re.compile(r"\b(\d{1,3}) %")
+
+
+def _with_bar(message: str) -> str:
+    """``message`` behind a bar of twenty cells if it holds a percentage."""
+    from rich.markup import escape
+
+    found = _PERCENT.search(message)
+    if found is None:
+        return escape(message)
+    cells = min(20, int(found[1]) // 5)
+    return f"[green]{'━' * cells}[/green][dim]{'━' * (20 - cells)}[/dim] {escape(message)}"
 
 
 def startup_lines(engine: Engine, options: EngineOptions) -> list[str]:
@@ -152,9 +175,8 @@ def startup_lines(engine: Engine, options: EngineOptions) -> list[str]:
     elif budget == 0:
         lines.append(f"drafter: {engine.drafter.name}, off: the budget is 0 (--budget)")
     else:
-        lines.append(
-            f"drafter: {engine.drafter.name}, at most {budget or 'as many as the controller finds worth'} tokens"
-        )
+        most = f"at most {budget} tokens" if budget else "as many tokens as the controller finds worth it"
+        lines.append(f"drafter: {engine.drafter.name}, {most} a pass")
     lines.append(f"verification: {rule.name}, {'lossless' if rule.lossless else 'LOSSY'}")
     lines.append(
         "rows: the same bits however they are scored, so drafting cannot change the text"
