@@ -116,7 +116,8 @@ def test_every_module_has_its_bullet() -> None:
 
 
 def test_the_tables_list_every_drafter_rule_and_command() -> None:
-    commands = {f"sooner {command.name}" for command in app.registered_commands}
+    known = [entry.name for entry in (*app.registered_commands, *app.registered_groups)]
+    commands = {f"sooner {name}" for name in known}
     for readme in READMES:
         cells = set(re.findall(r"`([\w ]+)`", "\n".join(re.findall(r"^\| (.*?) \|", read(readme), re.MULTILINE))))
         assert set(entry_points(group="sooner.drafters").names) | set(RULES) | commands <= cells
