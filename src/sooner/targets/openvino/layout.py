@@ -120,6 +120,17 @@ class Pass:
         self.longest = max(self.longest, end)
         return first
 
+    def widen(self, pad: int, scratch: int) -> None:
+        """Feed ``pad`` more tokens after the last branch's, never read; slots its blocks lack are in ``scratch``."""
+        end = self.positions[-1] + 1
+        self.tokens += [0] * pad
+        self.positions += range(end, end + pad)
+        self.begins[-1] += pad
+        if -(-(end + pad) // BLOCK_SIZE) > self.block_begins[-1] - self.block_begins[-2]:
+            self.blocks.append(scratch)
+            self.block_begins[-1] += 1
+        self.longest = max(self.longest, end + pad)
+
     def score(self, laid: Sequence[Branch], firsts: Sequence[int], nodes: int) -> None:
         """Ask for the root's row and those of ``nodes`` draft nodes, laid out as ``laid`` from the rows ``firsts``."""
         rows = [-1] * (nodes + 1)

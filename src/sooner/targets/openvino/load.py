@@ -14,6 +14,7 @@ from sooner.targets.openvino.graph import paged_graph
 from sooner.targets.openvino.kv import KVCache, bytes_per_block
 from sooner.targets.openvino.machine import processor
 from sooner.targets.openvino.memory import plan_memory
+from sooner.targets.openvino.probe import fitted_width, quick_check
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.target import OpenVINOTarget
 
@@ -89,7 +90,7 @@ def load(
     )
     if log:
         log(str(plan))
-    kv = KVCache(compiled, plan.blocks)
+    kv = KVCache(compiled, plan.blocks + 1)  # the last is scratch for padding
     fingerprint = {
         "model": files.sha256,
         "engine": f"openvino {ov.get_version()}",
@@ -97,9 +98,13 @@ def load(
         "precision": compute,
         "kv_precision": kv_type,
     }
-    return OpenVINOTarget(
-        Runner(compiled, kv.tensors, len(taps)), kv, plan, vocab_size=vocab_size, fingerprint=fingerprint
-    )
+    runner = Runner(compiled, kv.tensors, len(taps))
+    target = OpenVINOTarget(runner, kv, plan, vocab_size=vocab_size, fingerprint=fingerprint)
+    target.row_invariant = quick_check(target)
+    target.width = fitted_width(target)
+    if log and not target.row_invariant:
+        log("rows depend on how they are scored on this machine: texts are equal up to numeric near-ties only")
+    return target
 
 
 def _precisions(core: Any, precision: str, kv_precision: str) -> tuple[str, str]:

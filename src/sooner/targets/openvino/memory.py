@@ -20,6 +20,9 @@ _SHARE = 0.5
 _CONTEXTS = 16
 """Full contexts beyond which a larger pool helps nobody by default."""
 
+_SMALLEST = 128
+"""Tokens below which a pool is of no use."""
+
 _LOGIT_ROWS = 256
 """Rows of logits that one pass is planned for."""
 
@@ -76,18 +79,18 @@ def plan_memory(
     """Divide ``available`` bytes (default: what the machine has). ``pool_tokens`` overrides the pool's size.
 
     One session of the planned context always fits: it has its blocks and one more to copy a shared one to.
-    Raises `TargetError` if not even two blocks fit, `InvalidRequest` for a pool that small.
+    Raises `TargetError` if too little fits, `InvalidRequest` for a pool that small.
     """
     available = available_bytes() if available is None else available
     logits = _LOGIT_ROWS * vocab_size * 4
     if pool_tokens is not None:
-        if pool_tokens < BLOCK_SIZE:
-            raise InvalidRequest(f"pool_tokens must be at least {BLOCK_SIZE}, not {pool_tokens}", "pool_tokens")
+        if pool_tokens < _SMALLEST:
+            raise InvalidRequest(f"pool_tokens must be at least {_SMALLEST}, not {pool_tokens}", "pool_tokens")
         usable = min(context, pool_tokens)
         blocks = max(_blocks(pool_tokens), _blocks(usable) + 1)
     else:
         blocks = min(int((available - logits) * _SHARE) // block_bytes, _CONTEXTS * _blocks(context) + 1)
-        if blocks < 2:
+        if blocks * BLOCK_SIZE <= min(_SMALLEST, context):
             raise TargetError(f"{_size(available)} leave no room for a KV cache: free memory or use a smaller model")
         usable = min(context, (blocks - 1) * BLOCK_SIZE)
     return MemoryPlan(available, weights, block_bytes, blocks, _blocks(usable), usable, context, logits)

@@ -120,6 +120,11 @@ class BlockPool:
         block = self._index.get((parent, tokens))
         return None if block is None else (block, self._entries[block].serial)
 
+    def purge(self) -> None:
+        """Empty the prefix cache: idle blocks are free again."""
+        while self._idle:
+            self._evict()
+
     def _evict(self) -> None:
         block, _ = self._idle.popitem(last=False)
         del self._index[self._entries.pop(block).key]

@@ -15,6 +15,7 @@ from sooner.targets.openvino.memory import MemoryPlan
 from sooner.targets.openvino.pool import BlockPool
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.session import Blocks, OpenVINOSession
+from sooner.targets.openvino.width import Width
 from sooner.types import Rows, Work
 
 __all__ = ["OpenVINOTarget"]
@@ -24,7 +25,8 @@ class OpenVINOTarget:
     """A `sooner.protocols.Target` over a paged graph; `sooner.targets.openvino.load` makes one.
 
     The law of every pass: each sequence in it has at least two rows, branches are sibling chains on consecutive
-    slots, and the KV cache has no 8-bit type. Under it a row's bits depend on its tokens alone.
+    slots, and the KV cache has no 8-bit type. Under it a row's bits depend on its tokens alone, where the processor's
+    kernels play along: ``row_invariant`` says whether a check on this machine and model found it so.
     """
 
     def __init__(
@@ -33,11 +35,11 @@ class OpenVINOTarget:
         self.plan = plan
         self.pool = BlockPool(plan.blocks, plan.kept_blocks)
         self.runner = runner
-        self._kv = kv
+        self.width = Width()
         self._blocks = Blocks(self.pool, kv.copy)
         self._vocab_size = vocab_size
         self._fingerprint = MappingProxyType(dict(fingerprint))
-        self._row_invariant = True
+        self.row_invariant = False
 
     @property
     def vocab_size(self) -> int:
@@ -53,11 +55,6 @@ class OpenVINOTarget:
     def fingerprint(self) -> Mapping[str, str]:
         """Model hash, engine version, processor and its features, precisions."""
         return self._fingerprint
-
-    @property
-    def row_invariant(self) -> bool:
-        """Whether a row is the same bits however it is scored, as far as checked on this machine and model."""
-        return self._row_invariant
 
     def open(self, tokens: Sequence[int] = (), salt: str = "") -> OpenVINOSession:
         """A session that holds the longest prefix of ``tokens`` found in the cache or a live session under ``salt``."""
@@ -79,6 +76,9 @@ class OpenVINOTarget:
             firsts = [flat.feed(branch.start, branch.tokens, table) for branch, table in laid]
             if work.logits:
                 flat.score([branch for branch, _ in laid], firsts, len(work.draft))
+        tokens = len(flat.tokens)
+        if pad := self.width.fit(tokens) - tokens:
+            flat.widen(pad, self.plan.blocks)
         try:
             logits, hidden = self.runner.run(flat)
         except TargetError:
