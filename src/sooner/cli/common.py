@@ -217,10 +217,8 @@ def summary(completion: Completion, *, seed: bool = False) -> Text:
         facts.append(f"seed {completion.seed}")
     if completion.finish_reason != "stop":
         facts.append({"length": "length limit", "abort": "interrupted"}.get(completion.finish_reason, "failed"))
-    line = Text(" · ".join(facts), style="dim")
-    if not spoken.lossless:
-        line.append(" · ", style="dim").append("LOSSY", style="bold red")
-    return line
+    lossy = () if spoken.lossless else ((" · ", "dim"), ("LOSSY", "bold red"))
+    return Text.assemble((" · ".join(facts), "dim"), *lossy)
 
 
 def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False) -> str:

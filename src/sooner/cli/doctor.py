@@ -134,7 +134,7 @@ def diagnose(engine: Engine, *, quick: bool) -> Diagnosis:
         raise InvalidRequest(f"doctor measures OpenVINO targets only, not {type(target).__name__}", "model")
     console = notes()
     with console.status("checking rows") as status:
-        rows = check_rows(target, 120 if quick else 600)
+        rows = check_rows(target, 64 if quick else 600)
         status.update("timing passes")
         room = min(256, target.context - max(ROWS) - 1)
         costs = pass_costs(target, ROWS, (1,), (room,), 3 if quick else 9)

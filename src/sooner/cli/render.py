@@ -100,21 +100,21 @@ class _Marked:
         for i, child in enumerate(children):
             last = i == len(children) - 1
             alone = first and len(children) == 1
-            line = Text("" if alone else indent + ("└─ " if last else "├─ "), style=_UNUSED)
-            line, at = self._run(line, child)
-            yield line
+            marks, at = self._run(child)
+            yield Text("" if alone else indent + ("└─ " if last else "├─ "), style=_UNUSED) + Text(" ").join(marks)
             if at is not None:
                 yield from self.tree(at, "" if alone else indent + ("   " if last else "│  "))
 
-    def _run(self, line: Text, child: int | None) -> tuple[Text, int | None]:
-        """``line`` with ``child`` and what follows it up to the next branching; the node to go on from, if any."""
+    def _run(self, child: int | None) -> tuple[list[Text], int | None]:
+        """``child`` and what follows it up to the next branching; the node to go on from, if any."""
+        marks: list[Text] = []
         while child is not None:
-            line.append_text(self.node(child)).append(" ")
+            marks.append(self.node(child))
             following = self.below(child)
             if len(following) != 1:
-                return line, child if following else None
+                return marks, child if following else None
             child = following[0]
-        return line.append_text(self.own()[0]), None
+        return marks + self.own(), None
 
 
 def figures(completion: Completion, steps: Sequence[Step]) -> list[str]:

@@ -107,8 +107,8 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
-    fields["logit_bias"] = {str(token): bias for token, bias in fields["logit_bias"].items()}
-    return fields
+    bias = {str(token): value for token, value in fields["logit_bias"].items()}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()} | {"logit_bias": bias}
 
 
 def _number(value: float) -> float | None:

@@ -1,0 +1,199 @@
+"""``sooner run`` on a toy model: text, options, streams, traces, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commandline import InterruptedTarget, Toy, invoke
+from sooner.trace import read_step
+from sooner.types import Step
+
+LONG = ("--max-tokens", "60", "--ignore-eos", "--temperature", "0.8", "--seed", "5")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_text_on_stdout_and_nothing_else_anywhere() -> None:
+    result = invoke("run", "abc", *LONG, "--draft", "random")
+    assert result.code == 0
+    assert result.err == ""
+    assert result.out.endswith("\n")
+    assert result.out.strip()
+
+
+@pytest.mark.parametrize("draft", ["none", "suffix", "ngram:max=3", "kind=random,max=5", "self"])
+def test_no_drafter_changes_the_text(draft: str) -> None:
+    assert invoke("run", "abc", *LONG, "--draft", draft).out == invoke("run", "abc", *LONG, "--budget", "0").out
+
+
+def test_other_seeds_give_other_texts() -> None:
+    """Negative control of the test above: the text is not constant."""
+    assert invoke("run", "abc", *LONG, "--seed", "6").out != invoke("run", "abc", *LONG).out
+
+
+def test_json_is_one_object_with_the_same_text() -> None:
+    plain = invoke("run", "abc", *LONG)
+    value = json.loads(invoke("run", "abc", *LONG, "--json", "--logprobs", "2").out)
+    assert value["text"].rstrip("\n") == plain.out.rstrip("\n")
+    assert set(value) >= {"token_ids", "logprobs", "finish_reason", "usage", "speculation", "timings", "seed"}
+    assert value["seed"] == 5
+    assert len(value["logprobs"]) == len(value["token_ids"]) == 60
+    assert all(len(entry["top"]) == 2 for entry in value["logprobs"])
+
+
+def test_no_stream_prints_the_same_text() -> None:
+    assert invoke("run", "abc", *LONG, "--no-stream").out == invoke("run", "abc", *LONG).out
+
+
+def test_several_answers_are_told_apart_and_the_first_is_the_single_one() -> None:
+    alone = invoke("run", "abc", *LONG)
+    several = invoke("run", "abc", *LONG, "-n", "3")
+    first, *others = re.split(r"--- answer \d of 3 ---\n", several.out)
+    assert first == alone.out
+    assert len(others) == 2
+    value = json.loads(invoke("run", "abc", *LONG, "-n", "3", "--json").out)
+    assert [choice["choice"] for choice in value["choices"]] == [0, 1, 2]
+    assert [choice["text"].rstrip("\n") for choice in value["choices"]] == [t.rstrip("\n") for t in (first, *others)]
+
+
+def test_the_prompt_comes_from_argument_file_or_pipe(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text("abc\n", encoding="utf-8")
+    want = invoke("run", "abc", *LONG).out
+    assert invoke("run", "-f", str(file), *LONG).out == want
+    assert invoke("run", *LONG, stdin=b"abc\n").out == want
+    assert invoke("run", "-", *LONG, stdin=b"abc\n").out == want
+    assert invoke("run", "abc", "-f", str(file), *LONG).out == invoke("run", "abc\n\nabc", *LONG).out
+
+
+def test_the_system_message_comes_first() -> None:
+    assert invoke("run", "abc", "-s", "gh", *LONG).out == invoke("run", "ghabc", *LONG).out
+
+
+def test_options_reach_the_loader_and_expected_brings_its_drafter(tmp_path: Path) -> None:
+    toy = Toy()
+    options = ["--threads", "2", "--precision", "f32", "--context", "99", "--offline", "-m", "some.gguf"]
+    assert invoke("run", "abc", *LONG, *options, load=toy).code == 0
+    assert toy.options == {
+        "model": "some.gguf",
+        "draft": {"kind": "suffix"},
+        "budget": 8,
+        "threads": 2,
+        "precision": "f32",
+        "pool_tokens": 99,
+        "offline": True,
+    }
+    answer = json.loads(invoke("run", "abc", *LONG, "--json").out)["text"]
+    file = tmp_path / "expected.txt"
+    file.write_text(answer, encoding="utf-8")
+    value = json.loads(invoke("run", "abc", *LONG, "--json", "--expected", f"@{file}", load=toy).out)
+    assert toy.options["draft"] == {"kind": "given"}
+    assert value["text"] == answer
+
+
+def test_a_drafters_own_maximum_raises_the_budget() -> None:
+    toy = Toy()
+    invoke("run", "abc", *LONG, "--draft", "ngram:max=12", load=toy)
+    assert toy.options["budget"] == 12
+    invoke("run", "abc", *LONG, "--draft", "ngram:max=12", "--budget", "5", load=toy)
+    assert toy.options["budget"] == 5
+    config = '{"method": "ngram", "num_speculative_tokens": 11, "prompt_lookup_max": 4}'
+    invoke("run", "abc", *LONG, "--speculative-config", config, load=toy)
+    assert toy.options["budget"] == 11
+    assert toy.options["draft"]["kind"] == "ngram"
+
+
+def test_a_terminal_gets_a_line_of_figures_and_a_pipe_does_not() -> None:
+    result = invoke("run", "abc", *LONG, terminal=True)
+    line = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", result.err)
+    assert "60 tokens · " in line
+    assert "drafter suffix · seed 5 · length limit" in line
+    assert invoke("run", "abc", *LONG).err == ""
+
+
+def test_colours_respect_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    colour = re.compile(r"\x1b\[[\d;]*3[0-7]m")
+    arguments = ("run", "abc", *LONG, "--verify", "typical")
+    lossy = invoke(*arguments, terminal=True).err
+    assert "LOSSY" in lossy
+    assert re.search(r"\x1b\[1;31mLOSSY", lossy)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colour.search(invoke(*arguments, terminal=True).err)
+
+
+def test_lossy_rules_are_called_lossy_without_a_terminal_too() -> None:
+    assert "LOSSY" in invoke("run", "abc", *LONG, "--verify", "typical").err
+    assert "LOSSY" not in invoke("run", "abc", *LONG, "--verify", "block").err
+
+
+def test_verbose_says_what_runs_and_why_anything_is_off() -> None:
+    err = invoke("run", "abc", *LONG, "-v").err
+    for fact in (
+        "memory:",
+        "model: toy",
+        "drafter: suffix, at most 8",
+        "lossless",
+        "same bits",
+        "context: 512",
+        "noise",
+    ):
+        assert fact in err
+    assert "seed 5" in err
+    assert "off: the budget is 0" in invoke("run", "abc", *LONG, "-v", "--budget", "0").err
+    assert "drafter: none" in invoke("run", "abc", *LONG, "-v", "--draft", "none").err
+
+
+def test_a_drafter_that_drafts_nothing_is_a_warning() -> None:
+    result = invoke("run", "abc", *LONG, "--draft", "ngram:min_match=8")
+    assert result.code == 0
+    assert result.err == "warning: ngram drafted nothing for this text\n"
+
+
+def test_control_characters_reach_a_pipe_but_not_a_terminal() -> None:
+    from sooner.cli.output import printable
+
+    assert printable("a\x1b]0;title\x07b\tc\n\x9b") == "a]0;titleb\tc\n"
+
+
+def test_the_trace_holds_every_step_and_the_figures(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("what was here before\n", encoding="utf-8")
+    value = json.loads(
+        invoke("run", "abc", *LONG, "--json", "--logprobs", "1", "--draft", "random", "--trace", str(path)).out
+    )
+    header, *steps, footer = lines(path)
+    assert (header["type"], header["schema"], footer["type"]) == ("header", 1, "footer")
+    assert header["seed"] == 5
+    assert header["sampling"]["temperature"] == 0.8
+    assert [token for step in steps for token in step["tokens"]] == value["token_ids"]
+    assert "".join(step["text"] for step in steps) == value["text"]
+    assert all(set(step) == {"type", *Step.__dataclass_fields__} for step in steps)
+    assert read_step(steps[3]).draft.tokens == tuple(steps[3]["draft"]["tokens"])
+    assert footer["choices"][0]["speculation"]["drafted"] == sum(len(s["draft"]["tokens"]) for s in steps)
+    assert footer["choices"][0]["usage"] == value["usage"]
+
+
+def test_ctrl_c_keeps_what_was_written(tmp_path: Path) -> None:
+    full = json.loads(invoke("run", "abc", *LONG, "--json").out)
+    path = tmp_path / "cut.jsonl"
+    result = invoke("run", "abc", *LONG, "--trace", str(path), load=Toy(lambda: InterruptedTarget(12)))
+    assert result.code == 130
+    assert result.err == ""
+    assert result.out.endswith("\n")
+    assert result.out != "\n"
+    assert full["text"].startswith(result.out.rstrip("\n").rstrip("�"))
+    assert lines(path)[-1]["choices"][0]["finish_reason"] == "abort"
+    result = invoke("run", "abc", *LONG, "--json", load=Toy(lambda: InterruptedTarget(12)))
+    value = json.loads(result.out)
+    assert result.code == 130
+    assert value["finish_reason"] == "abort"
+    assert value["token_ids"] == full["token_ids"][: len(value["token_ids"])]
