@@ -146,14 +146,15 @@ class Tokenizer:
         ``special``: whether the names of control tokens in ``text`` mean those tokens (a rendered chat template) or
         are plain characters (anything a user typed). ``bos``: whether ``text`` starts a sequence: then a model that
         wants a beginning-of-sequence token gets exactly one, also if the text already begins with it.
-        Raises `InvalidRequest` if ``text`` holds lone surrogates, which are no Unicode text.
+        A byte that the model has no token for (SmolLM2 lacks some control characters and unassigned planes) adds
+        nothing. Raises `InvalidRequest` if ``text`` holds lone surrogates, which are no Unicode text.
         """
         with self._lock:
             self._core.encode_special_tokens = not special
             try:
                 ids = list(self._core.encode(text, add_special_tokens=False).ids)
-            except UnicodeEncodeError as error:
-                raise InvalidRequest("the text holds a lone surrogate; send valid Unicode", "prompt") from error
+            except (TypeError, UnicodeEncodeError) as error:
+                raise InvalidRequest("the text must be a string of valid Unicode (no lone surrogates)") from error
         if bos and ids[: len(self._prefix)] != self._prefix:
             return [*self._prefix, *ids]
         return ids

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sooner.errors import ModelNotFound
-from sooner.store.cache import cache_dir, wipe
+from sooner.store.cache import cache_dir, content_hash, wipe
 from sooner.store.manifest import MANIFEST, ModelFiles, read_manifest
+from sooner.store.place import imported
 
 __all__ = ["ModelFiles", "list_models", "remove", "resolve"]
 
@@ -74,34 +75,40 @@ def remove(name: str) -> int:
 
 def _default(offline: bool, say: Callable[[str], None]) -> ModelFiles:
     from sooner.store.default import DEFAULT_NAME, DEFAULT_SHA256, DEFAULT_SOURCE, default_gguf
-    from sooner.store.import_model import import_gguf, imported
 
     if files := imported(DEFAULT_SHA256):
         return files
+    from sooner.store.import_model import import_gguf
+
     gguf = default_gguf(offline=offline, say=say)
     return import_gguf(gguf, name=DEFAULT_NAME, source=DEFAULT_SOURCE, say=say)
 
 
 def _local(path: Path, say: Callable[[str], None], name: str | None = None) -> ModelFiles:
-    from sooner.store.folder import IR
-    from sooner.store.import_model import import_folder, import_gguf
-    from sooner.store.in_place import use_ir
-
     path = path.absolute()
     source = name or str(path)
     if path.is_file() and path.suffix != ".xml":
+        if files := imported(content_hash(path)):
+            return files
+        from sooner.store.import_model import import_gguf
+
         return import_gguf(path, name=name or path.stem, source=source, say=say)
+    from sooner.store.folder import IR
+    from sooner.store.in_place import use_ir
+
     folder = path if path.is_dir() else path.parent
     if (folder / IR).is_file():
         return use_ir(folder, name=name or folder.name, source=source)
+    from sooner.store.import_model import import_folder, import_gguf
+
     weights = any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin"))
     if weights and (folder / "config.json").is_file():
         return import_folder(folder, name=name or folder.name, source=source, say=say)
-    files = sorted(folder.glob("*.gguf"))
-    if len(files) == 1:
-        return import_gguf(files[0], name=name or files[0].stem, source=source, say=say)
-    if files:
-        raise ModelNotFound(f"{folder} holds {len(files)} .gguf files; name one, such as {files[0]}")
+    ggufs = sorted(folder.glob("*.gguf"))
+    if len(ggufs) == 1:
+        return import_gguf(ggufs[0], name=name or ggufs[0].stem, source=source, say=say)
+    if ggufs:
+        raise ModelNotFound(f"{folder} holds {len(ggufs)} .gguf files; name one, such as {ggufs[0]}")
     raise ModelNotFound(
         f"{folder} holds no model: no .gguf file, no {IR}, no config.json with safetensors beside it; check the path"
     )

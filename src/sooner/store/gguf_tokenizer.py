@@ -86,9 +86,11 @@ class GgufVocabulary:
 
 # Control tokens that close a turn or a text, by the names models give them (llama.cpp's end-of-generation list).
 _END_TOKENS = frozenset(
-    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"]
-    + ["<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "</s>"]
-    + ["<｜end▁of▁sentence｜>"]
+    (
+        *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>"),
+        *("<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "</s>"),
+        "<｜end▁of▁sentence｜>",
+    )
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["hugging_face_name", "write_safetensors"]
+__all__ = ["hugging_face_name", "llama3_scaling", "write_safetensors"]
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
@@ -30,6 +30,7 @@ _LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 _SHARD_BYTES = 1 << 30
+_LLAMA3_CONTEXT = 8192
 
 
 def hugging_face_name(name: str) -> str | None:
@@ -43,11 +44,33 @@ def hugging_face_name(name: str) -> str | None:
     return f"{_TOP[stem]}.{kind}"
 
 
+def llama3_scaling(factors: Any, theta: float) -> dict[str, Any]:
+    """The ``rope_scaling`` of Llama 3.1 and later that divides the rotary frequencies by ``factors`` (``[d / 2]``).
+
+    GGUF keeps the result, Hugging Face its parameters: only those Meta published are tried. Raises ValueError if
+    the factors come from elsewhere.
+    """
+    scaling = {
+        "rope_type": "llama3",
+        "factor": float(factors.max()),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": _LLAMA3_CONTEXT,
+    }
+    half = len(factors)
+    wavelengths = 2 * np.pi * theta ** (np.arange(half) / half)
+    smooth = np.clip((_LLAMA3_CONTEXT / wavelengths - 1.0) / 3.0, 0.0, 1.0)
+    expected = 1.0 / ((1.0 - smooth) / scaling["factor"] + smooth)
+    if not np.allclose(factors, expected, rtol=1e-3):
+        raise ValueError("its rotary positions are scaled in a way that sooner does not know")
+    return scaling
+
+
 def write_safetensors(gguf: Path, folder: Path) -> None:
     """Write ``model-*.safetensors`` and their index into ``folder``, whose ``config.json`` describes the model."""
     from safetensors.numpy import save_file
 
-    config = json.loads((folder / "config.json").read_bytes())
+    config = _completed(gguf, folder / "config.json")
     index: dict[str, str] = {}
     shard: dict[str, Any] = {}
     shards = 0
@@ -68,6 +91,18 @@ def write_safetensors(gguf: Path, folder: Path) -> None:
     flush()
     document = {"metadata": {}, "weight_map": index}
     (folder / "model.safetensors.index.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _completed(gguf: Path, path: Path) -> dict[str, Any]:
+    """The configuration, with the rotary scaling that only the weights tell."""
+    from gguf import GGUFReader
+
+    config: dict[str, Any] = json.loads(path.read_bytes())
+    for tensor in GGUFReader(gguf).tensors:
+        if tensor.name == "rope_freqs.weight":
+            config["rope_scaling"] = llama3_scaling(np.asarray(tensor.data, np.float64), config["rope_theta"])
+            path.write_text(json.dumps(config), encoding="utf-8")
+    return config
 
 
 def _tensors(gguf: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -59,9 +59,8 @@ def choose_gguf(repo: str, names: Sequence[str], quant: str | None) -> str:
 
 
 def _kind(name: str) -> str:
-    found = re.findall(
-        r"(?:^|[-._/])((?:I?Q\d\w*)|BF16|F16|F32|FP16|FP32)(?=[-._]|$)", name.upper().removesuffix(".GGUF")
-    )
+    stem = name.upper().removesuffix(".GGUF")
+    found = re.findall(r"(?:^|[-._/])(I?Q\d\w*|BF16|FP?16|FP?32)(?=[-._]|$)", stem)
     return str(found[-1]) if found else ""
 
 

@@ -12,30 +12,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from sooner.errors import CacheError, MissingExtra, UnsupportedModel
-from sooner.store.cache import cache_dir, content_hash, locked, publish, workspace, writing
+from sooner.store.cache import content_hash, locked, publish, workspace, writing
 from sooner.store.folder import IR, check_ir, describe, write_settings
 from sooner.store.gguf_config import hugging_face_config, needs_conversion, quantisation
 from sooner.store.gguf_file import Gguf, read_gguf
 from sooner.store.gguf_tokenizer import tokenizer_json, vocabulary
 from sooner.store.manifest import ModelFiles, moved, read_manifest, write_manifest
+from sooner.store.place import import_place
 
-__all__ = ["import_folder", "import_gguf", "imported"]
+__all__ = ["import_folder", "import_gguf"]
 
 Say = Callable[[str], None]
 
 _COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-_FORMAT = "1"
-"""Raised when an import of the same file comes out differently than before."""
-
-
-def imported(sha256: str) -> ModelFiles | None:
-    """The finished import of this content by the installed engine, if it is there and whole."""
-    return read_manifest(_place(sha256))
 
 
 def import_gguf(path: Path, *, name: str, source: str, say: Say) -> ModelFiles:
@@ -82,7 +75,7 @@ def import_folder(path: Path, *, name: str, source: str, say: Say) -> ModelFiles
 
 
 def _once(sha256: str, size: int, build: Callable[[Path], ModelFiles], say: Say) -> ModelFiles:
-    final = _place(sha256)
+    final = import_place(sha256)
     if files := read_manifest(final):
         return files
     with locked(final.name, lambda: say("waiting for another process that imports this model")):
@@ -99,11 +92,6 @@ def _once(sha256: str, size: int, build: Callable[[Path], ModelFiles], say: Say)
                 write_manifest(files)
             publish(folder, final)
         return moved(files, final)
-
-
-def _place(sha256: str) -> Path:
-    # The same file read by another engine version may become another IR: the version is part of the key.
-    return cache_dir("models") / f"{sha256[:24]}-{version('openvino-genai')}-{_FORMAT}"
 
 
 def _check_space(folder: Path, size: int) -> None:
@@ -146,8 +134,17 @@ def _require_convert(what: str) -> None:
 def _run(*arguments: str | Path) -> None:
     """Run the worker to its end. Raises `UnsupportedModel` with its last words if it fails."""
     command = [sys.executable, "-m", "sooner.store.worker", *map(str, arguments)]
+    # A session of its own: some of the libraries ask the terminal questions, or report home unless told not to.
+    quiet = {**os.environ, "NNCF_CI": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=quiet,
+        start_new_session=True,
     ) as worker:
         try:
             assert worker.stderr is not None

@@ -46,6 +46,9 @@ def _expand(gguf: Path, out: Path) -> None:
 
 def _convert(folder: Path, out: Path) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # optimum-intel demands torchvision, whose usual build does not load beside a CPU build of torch, and text models
+    # have no use for it.
+    sys.modules["torchvision"] = None  # type: ignore[assignment]  # how Python spells "cannot be imported"
     from optimum.intel import OVModelForCausalLM, OVWeightQuantizationConfig
 
     compression = OVWeightQuantizationConfig(bits=8, sym=False)
