@@ -19,7 +19,7 @@ from jinja2.visitor import NodeTransformer
 
 __all__ = ["TemplateSandbox"]
 
-MAX_LOOPS = 1_000_000
+MAX_LOOPS = 200_000
 """Loop passes one rendering may take, over all its loops."""
 
 MAX_LENGTH = 1 << 24

@@ -17,7 +17,7 @@ from sooner.store.place import imported
 
 __all__ = ["ModelFiles", "list_models", "remove", "resolve"]
 
-_HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
+_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<quant>[\w.-]+))?")
 
 
 def resolve(

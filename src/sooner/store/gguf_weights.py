@@ -50,20 +50,20 @@ def llama3_scaling(factors: Any, theta: float) -> dict[str, Any]:
     GGUF keeps the result, Hugging Face its parameters: only those Meta published are tried. Raises ValueError if
     the factors come from elsewhere.
     """
-    scaling = {
+    factor = float(factors.max())
+    half = len(factors)
+    wavelengths = 2 * np.pi * theta ** (np.arange(half) / half)
+    smooth = np.clip((_LLAMA3_CONTEXT / wavelengths - 1.0) / 3.0, 0.0, 1.0)
+    expected = 1.0 / ((1.0 - smooth) / factor + smooth)
+    if not np.allclose(factors, expected, rtol=1e-3):
+        raise ValueError("its rotary positions are scaled in a way that sooner does not know")
+    return {
         "rope_type": "llama3",
-        "factor": float(factors.max()),
+        "factor": factor,
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": _LLAMA3_CONTEXT,
     }
-    half = len(factors)
-    wavelengths = 2 * np.pi * theta ** (np.arange(half) / half)
-    smooth = np.clip((_LLAMA3_CONTEXT / wavelengths - 1.0) / 3.0, 0.0, 1.0)
-    expected = 1.0 / ((1.0 - smooth) / scaling["factor"] + smooth)
-    if not np.allclose(factors, expected, rtol=1e-3):
-        raise ValueError("its rotary positions are scaled in a way that sooner does not know")
-    return scaling
 
 
 def write_safetensors(gguf: Path, folder: Path) -> None:

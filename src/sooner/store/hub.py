@@ -16,6 +16,7 @@ from sooner.store.folder import IR
 __all__ = ["choose_gguf", "fetch"]
 
 _TEXTS = ["*.json", "*.jinja", "tokenizer.model"]
+_TIMEOUT_S = 15.0
 _PREFERRED = ("Q4_K_M", "Q8_0", "Q4_0", "Q4_1", "F16")
 
 
@@ -65,15 +66,16 @@ def _kind(name: str) -> str:
 
 
 def _listed(repo: str) -> list[str]:
-    from huggingface_hub import list_repo_files
+    from huggingface_hub import model_info
 
-    return list(list_repo_files(repo))
+    # Unlike list_repo_files this asks once: without a network the answer is quick.
+    return [file.rfilename for file in model_info(repo, timeout=_TIMEOUT_S).siblings or ()]
 
 
 def _explain(repo: str, offline: bool, error: Exception) -> NoReturn:
     if offline:
         raise ModelNotFound(
-            f"{repo} is not in the Hugging Face cache and must not be fetched (offline); run once online or give a path"
+            f"{repo} is no folder here, nor in the Hugging Face cache; run once without --offline"
         ) from error
     kind = type(error).__name__
     if "Gated" in kind:
@@ -82,4 +84,4 @@ def _explain(repo: str, offline: bool, error: Exception) -> NoReturn:
         why = "there is no such model, or it needs `hf auth login`; check the name"
     else:
         why = f"the hub cannot be reached ({kind}); check the network, or give a path to a local model"
-    raise ModelNotFound(f"{repo} cannot be fetched: {why}") from error
+    raise ModelNotFound(f"{repo} is no folder here and cannot be fetched: {why}") from error

@@ -113,7 +113,7 @@ def _read_quickly(gguf: Gguf, folder: Path) -> str | None:
     try:
         _run("quick", link)
     except UnsupportedModel as error:
-        return f"content OpenVINO's reader refuses: {error}"
+        return f"content OpenVINO's reader refuses: {str(error).partition(';')[0]}"
     finally:
         link.unlink(missing_ok=True)
     return None
@@ -158,4 +158,4 @@ def _run(*arguments: str | Path) -> None:
         raise CacheError(f"the importer was ended by {name}, perhaps for lack of memory; free some and try again")
     if code:
         reason = next((line for line in reversed(lines) if not line.startswith("Exception from")), "no reason given")
-        raise UnsupportedModel(f"the model cannot be imported ({reason[:200]}); use another format of it")
+        raise UnsupportedModel(f"the importer gave up ({reason[:200]}); use another format of the model")
