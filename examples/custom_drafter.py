@@ -42,6 +42,8 @@ class PhraseDrafter:
 if __name__ == "__main__":
     engine = sooner.load(draft=None)
     engine.drafter = PhraseDrafter(codec=engine.codec)
-    answer = engine.generate("Repeat: The quick brown fox jumps over the lazy dog.", max_tokens=32)
+    answer = engine.generate(
+        "Make this text all lower case: The Quick Brown Fox Jumps Over The Lazy Dog.", max_tokens=32
+    )
     print(answer.text)
     print(f"{answer.speculation.accepted} of {answer.speculation.drafted} drafted tokens kept")

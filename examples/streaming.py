@@ -3,7 +3,7 @@
 import sooner
 
 engine = sooner.load()
-prompt = "Write the word banana five times, separated by commas."
+prompt = "Write a poem with a refrain."
 
 for step in engine.stream(prompt, max_tokens=32):
     print(step.text, end="", flush=True)

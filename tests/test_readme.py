@@ -116,8 +116,8 @@ def test_every_module_has_its_bullet() -> None:
 
 
 def test_the_tables_list_every_drafter_rule_and_command() -> None:
-    known = [entry.name for entry in (*app.registered_commands, *app.registered_groups)]
-    commands = {f"sooner {name}" for name in known}
+    names = [command.name for command in app.registered_commands] + [group.name for group in app.registered_groups]
+    commands = {f"sooner {name}" for name in names}
     for readme in READMES:
         cells = set(re.findall(r"`([\w ]+)`", "\n".join(re.findall(r"^\| (.*?) \|", read(readme), re.MULTILINE))))
         assert set(entry_points(group="sooner.drafters").names) | set(RULES) | commands <= cells
@@ -135,6 +135,11 @@ def example(*arguments: str, path: Path | None = None) -> str:
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_the_example_runs(name: str, default_files: ModelFiles) -> None:
     assert example(f"examples/{name}").strip()
+
+
+def test_the_drafter_of_the_example_is_of_use(default_files: ModelFiles) -> None:
+    kept, drafted = re.findall(r"^(\d+) of (\d+) drafted", example("examples/custom_drafter.py"), re.MULTILINE)[0]
+    assert 0 < int(kept) <= int(drafted)
 
 
 USE = """
