@@ -30,7 +30,7 @@ class Runner:
         self._request = compiled.create_infer_request()
         self._taps = taps
         self._hidden_type = compiled.outputs[1].element_type.get_type_name() if taps else ""
-        self._kv = kv
+        self.kv = kv
         self._tensors: dict[str, Any] = {}
         self._sizes = dict.fromkeys(INPUTS, 0)
         for name, tensor in kv.items():

@@ -75,12 +75,12 @@ class OpenVINOSession:
             self._table[first:] = own
             del self._pending[chosen]
         self._tokens += [self._draft.tokens[node] for node in path]
-        self._drop_pending()
+        self.drop_pending()
         self._file()
 
     def sync(self, tokens: Sequence[int]) -> int:
         """Keep the common prefix with ``tokens``, cut the rest; returns its length."""
-        self._drop_pending()
+        self.drop_pending()
         held = self._tokens
         n = min(len(held), len(tokens))
         if held[:n] != list(tokens[:n]):
@@ -106,8 +106,10 @@ class OpenVINOSession:
         return wanted - (len(self._table) - settled) - sum(len(own) for _, _, own in self._pending[1:])
 
     def place(self, work: Work) -> list[tuple[Branch, list[int]]]:
-        """Take blocks for a pass over ``work``: each branch with its block table. `needs` says how many that takes."""
-        self._drop_pending()
+        """Take blocks for a pass over ``work``: each branch with its block table. `needs` says how many that takes.
+
+        Nothing may be pending: `drop_pending` comes first.
+        """
         laid = branches(self._tokens, work.tokens, work.draft)
         main = laid[0]
         if self._rewrites(main, len(self._table)):
@@ -132,9 +134,13 @@ class OpenVINOSession:
         self._tokens += tokens
         self._file()
 
-    def abandon(self) -> None:
-        """The pass failed: nothing of it stays."""
-        self._drop_pending()
+    def drop_pending(self) -> None:
+        """Drop the last pass's draft nodes and every block beyond the settled tokens."""
+        for _, _, own in self._pending:
+            self._pool.drop(own)
+        self._pending.clear()
+        self._draft = EMPTY_DRAFT
+        self._trim()
 
     def _attach(self, tokens: list[int]) -> None:
         parent: Parent = self._salt
@@ -192,13 +198,6 @@ class OpenVINOSession:
         if len(self._table) > settled:
             self._pool.drop(self._table[settled:])
             del self._table[settled:]
-
-    def _drop_pending(self) -> None:
-        for _, _, own in self._pending:
-            self._pool.drop(own)
-        self._pending.clear()
-        self._draft = EMPTY_DRAFT
-        self._trim()
 
     def _file(self) -> None:
         """Make the blocks that are full now findable."""

@@ -70,6 +70,8 @@ class OpenVINOTarget:
         self._check(works, sessions)
         if not works:
             return []
+        for session in sessions:
+            session.drop_pending()  # all of them, before the first takes a block: `fits` counts on it
         flat = Pass()
         for work, session in zip(works, sessions, strict=True):
             laid = session.place(work)
@@ -83,7 +85,7 @@ class OpenVINOTarget:
             logits, hidden = self.runner.run(flat)
         except TargetError:
             for session in sessions:
-                session.abandon()
+                session.drop_pending()
             raise
         results = []
         first = 0
