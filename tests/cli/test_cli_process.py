@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from sooner.store import ModelFiles
 
 SOONER = str(Path(sys.executable).with_name("sooner"))
+# A test run in a shell's background inherits an ignored SIGINT; a terminal's programs do not.
+TERMINAL = [
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+]
 STORY = ("run", "Write a long story about a dog.", "--max-tokens", "400", "--ignore-eos")
 
 
@@ -51,7 +57,7 @@ def test_compare_finds_the_same_text(default_files: ModelFiles) -> None:
 
 
 def test_ctrl_c_ends_with_130_and_what_was_written(default_files: ModelFiles) -> None:
-    process = subprocess.Popen([SOONER, *STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*TERMINAL, SOONER, *STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     begin = os.read(process.stdout.fileno(), 100)
     time.sleep(0.3)
