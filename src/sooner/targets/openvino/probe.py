@@ -89,8 +89,8 @@ def check_rows(target: OpenVINOTarget, length: int = 600, seed: int = 0) -> RowV
     probe = _Probe(target, min(length, target.context - 16, target.plan.pool_tokens // 8), seed)
     sizes = [size for size in (2, 3, 4, 8, 16, 33, 64, 128, 256) if size < probe.length]
     lawful = [probe.chunks(size) for size in sizes]
-    lawful += [probe.chunks(1), probe.batch(5), probe.tree(24, 12)]
-    controls = (probe.lone_rows(24), probe.lone_tail(), probe.masks(24))
+    lawful += [probe.chunks(1), probe.batch(5), probe.tree(12, 12)]
+    controls = (probe.lone_rows(8), probe.lone_tail(), probe.masks(12))
     return RowVerdict(tuple(lawful), controls)
 
 
@@ -146,7 +146,7 @@ class _Probe:
             work = Work(session, self.tokens[:1], _chain(self.tokens[1:]))
             self.reference: Logits = target.score([work])[0].logits.copy()
 
-    def chunks(self, size: int, passes: int = 24) -> Comparison:
+    def chunks(self, size: int, passes: int = 12) -> Comparison:
         """The last tokens in ``passes`` passes over ``size``, after a prefill; one alone is padded by the target."""
         result = Comparison(f"passes over {size}" if size > 1 else "passes over 1, padded to 2")
         begin = max(self.length - size * passes, 0)
