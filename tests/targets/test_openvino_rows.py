@@ -146,7 +146,7 @@ def test_logits_that_are_no_numbers_are_an_error_for_their_session_only(target: 
 def test_a_small_pool_fills_up_queues_and_recovers(target: OpenVINOTarget) -> None:
     small = OpenVINOTarget(
         target.runner,
-        target._blocks.copy.__self__,  # type: ignore[attr-defined]  # a second pool over the same tensors
+        target.kv,  # a second pool over the same tensors
         replace(target.plan, blocks=9, kept_blocks=8, context=256),
         vocab_size=target.vocab_size,
         fingerprint=target.fingerprint,

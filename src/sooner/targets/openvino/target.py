@@ -35,6 +35,7 @@ class OpenVINOTarget:
         self.plan = plan
         self.pool = BlockPool(plan.blocks, plan.kept_blocks)
         self.runner = runner
+        self.kv = kv
         self.width = Width()
         self._blocks = Blocks(self.pool, kv.copy)
         self._vocab_size = vocab_size
