@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from sooner.cli import options as o
-from sooner.cli.common import EngineOptions, fingerprint_line, open_engine, sampling_from, summary, warn_about
+from sooner.cli.common import engine_options, fingerprint_line, open_engine, sampling_from, summary, warn_about
 from sooner.cli.output import Output, notes, say
 from sooner.errors import InvalidRequest, SoonerError
 
@@ -82,31 +82,8 @@ def chat(
     verbose: o.Verbose = False,
 ) -> None:
     """Talk with the model (see HELP)."""
-    options = EngineOptions(
-        model=model,
-        draft=draft or (),
-        speculative_config=speculative_config,
-        budget=budget,
-        verify=verify,
-        precision=precision,
-        threads=threads,
-        context=max_context,
-        offline=offline,
-        verbose=verbose,
-    )
-    sampling = sampling_from(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        max_tokens=max_tokens,
-        stop=stop,
-        seed=seed,
-        verify=options.drafting()[1],
-    )
+    options = engine_options(context.params)
+    sampling = sampling_from(context.params, options.drafting()[1])
     engine = open_engine(context, options)
     if engine.template is None:
         raise InvalidRequest("this model has no chat template: use sooner run --raw, or a chat model", "model")

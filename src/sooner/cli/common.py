@@ -30,6 +30,7 @@ __all__ = [
     "EngineOptions",
     "Loader",
     "ask",
+    "engine_options",
     "expected_text",
     "fingerprint_line",
     "open_engine",
@@ -62,7 +63,7 @@ class EngineOptions:
     expected: bool = False
     precision: str = "auto"
     threads: int | None = None
-    context: int | None = None
+    max_context: int | None = None
     offline: bool = False
     verbose: bool = False
 
@@ -98,11 +99,20 @@ class EngineOptions:
         return max(BUDGET, int(most)) if most.isdecimal() else BUDGET
 
 
-def sampling_from(**values: Any) -> Sampling:
-    """The sampling of a command line. Raises `InvalidRequest` naming the option."""
+def engine_options(parameters: Mapping[str, Any]) -> EngineOptions:
+    """The part of a command's parameters that the engine is made of; what a command has no option for is default."""
+    given = {name: parameters[name] for name in EngineOptions.__dataclass_fields__ if name in parameters}
+    given["draft"] = tuple(parameters.get("draft") or ())
+    given["expected"] = parameters.get("expected") is not None
+    return EngineOptions(**given)
+
+
+def sampling_from(parameters: Mapping[str, Any], rule: str) -> Sampling:
+    """The part of a command's parameters that says how tokens are chosen. Raises `InvalidRequest` naming the option."""
     from sooner.types import Sampling
 
-    return Sampling(**{**values, "stop": tuple(values.get("stop") or ())})
+    given = {name: parameters[name] for name in Sampling.__dataclass_fields__ if name in parameters}
+    return Sampling(**given | {"stop": tuple(parameters.get("stop") or ()), "verify": rule})
 
 
 def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
@@ -119,7 +129,7 @@ def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
             budget=options.draft_budget(draft),
             precision=options.precision,
             threads=options.threads,
-            pool_tokens=options.context,
+            pool_tokens=options.max_context,
             offline=options.offline,
             progress=messages,
         )

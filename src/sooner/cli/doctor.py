@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sooner.cli import options as o
-from sooner.cli.common import EngineOptions, open_engine
+from sooner.cli.common import engine_options, open_engine
 from sooner.cli.failures import DIFFERENT
 from sooner.cli.output import notes, print_json, tables
 from sooner.errors import InvalidRequest
@@ -63,9 +63,7 @@ def doctor(
     json: o.Json = False,
 ) -> None:
     """Measure what holds on this machine (see HELP)."""
-    options = EngineOptions(
-        model=model, draft=("none",), precision=precision, threads=threads, context=max_context, offline=offline
-    )
+    options = engine_options({**context.params, "draft": ("none",)})
     diagnosis = diagnose(open_engine(context, options), quick=quick)
     if json:
         print_json(diagnosis.to_dict())

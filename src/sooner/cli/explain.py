@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sooner.cli import options as o
-from sooner.cli.common import EngineOptions, ask, expected_text, open_engine, read_prompt, sampling_from, warn_about
+from sooner.cli.common import ask, engine_options, expected_text, open_engine, read_prompt, sampling_from, warn_about
 from sooner.cli.failures import INTERRUPTED
 from sooner.cli.output import printable, tables
 from sooner.errors import InvalidRequest
@@ -73,20 +73,8 @@ def explain(
         _show_example(tables())
         return
     guess = expected_text(expected, draft or ())
-    options = EngineOptions(
-        model=model,
-        draft=draft or (),
-        speculative_config=speculative_config,
-        budget=budget,
-        verify=verify,
-        expected=guess is not None,
-        precision=precision,
-        threads=threads,
-        context=max_context,
-        offline=offline,
-        verbose=verbose,
-    )
-    sampling = sampling_from(temperature=temperature, seed=seed, max_tokens=max_tokens, verify=options.drafting()[1])
+    options = engine_options(context.params)
+    sampling = sampling_from(context.params, options.drafting()[1])
     message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
     engine = open_engine(context, options)
     more: dict[str, Any] = {} if guess is None else {"expected": guess}

@@ -11,8 +11,8 @@ import typer
 
 from sooner.cli import options as o
 from sooner.cli.common import (
-    EngineOptions,
     ask,
+    engine_options,
     expected_text,
     fingerprint_line,
     open_engine,
@@ -96,36 +96,9 @@ def run(
 ) -> None:
     """Answer one prompt (see HELP)."""
     guess = expected_text(expected, draft or ())
-    options = EngineOptions(
-        model=model,
-        draft=draft or (),
-        speculative_config=speculative_config,
-        budget=budget,
-        verify=verify,
-        expected=guess is not None,
-        precision=precision,
-        threads=threads,
-        context=max_context,
-        offline=offline,
-        verbose=verbose,
-    )
+    options = engine_options(context.params)
     drafter, rule = options.drafting()
-    sampling = sampling_from(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        max_tokens=max_tokens,
-        stop=stop,
-        ignore_eos=ignore_eos,
-        seed=seed,
-        n=n,
-        logprobs=logprobs,
-        verify=rule,
-    )
+    sampling = sampling_from(context.params, rule)
     plain = drafter is None or budget == 0
     _check(sampling, compare=compare is not None, trace=trace is not None, json=json, plain=plain)
     message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
