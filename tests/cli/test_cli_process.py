@@ -82,6 +82,13 @@ def test_a_closed_pipe_ends_it_quietly(default_files: ModelFiles) -> None:
     assert errors == b""
 
 
+@pytest.mark.parametrize(("where", "code"), [(">&-", 0), ("2>&-", 0), ("<&-", 0), (">/dev/full", 2)])
+def test_streams_that_are_closed_or_full(where: str, code: int) -> None:
+    result = subprocess.run(["sh", "-c", f"{SOONER} explain --example {where}"], capture_output=True, check=False)
+    assert result.returncode == code
+    assert result.stderr.count(b"\n") == (1 if code else 0)
+
+
 @pytest.mark.parametrize("content", [b"", b"GGUF\x03\0\0\0" + b"\xff" * 64], ids=["empty", "damaged"])
 def test_files_that_are_no_models(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"

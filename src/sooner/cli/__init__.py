@@ -6,6 +6,7 @@ Knows the commands. Does not know what they do; nothing heavy is imported until 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -46,7 +47,11 @@ def main(argv: Sequence[str] | None = None, *, load: Loader | None = None) -> in
 
 
 def _prepare_streams() -> None:
-    """Never fail for want of an encoding: what a terminal cannot show becomes a question mark."""
+    """Never fail for want of a stream or an encoding: what a terminal cannot show becomes a question mark."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before we began, as by >&-
+            nowhere = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115 - for good
+            setattr(sys, name, nowhere)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

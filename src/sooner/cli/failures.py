@@ -53,6 +53,9 @@ def report(error: BaseException) -> int:
         return _say(_usage(error), REFUSED)
     if isinstance(error, SoonerError):
         return _say(_refusal(error), REFUSED)
+    if isinstance(error, OSError) and error.filename is None:  # files are refused by name where they are opened
+        close_streams()
+        return _say(f"the output cannot be written ({error.strerror or error}): send it elsewhere", REFUSED)
     kind = type(error).__name__
     hint = "run it again with SOONER_DEBUG=1 to see where, and report it"
     return _say(f"sooner failed ({kind}: {error}): {hint}", DIFFERENT)
