@@ -66,18 +66,23 @@ _BLOCK = 16384
 
 def _hashes(key: int, ids: Hashes) -> Hashes:
     """The SplitMix64 outputs number ``ids`` of the stream that starts at ``key``, as uint64."""
-    out = np.empty(len(ids), np.uint64)
-    shifted = np.empty(min(len(ids), _BLOCK), np.uint64)
-    for start in range(0, len(ids), _BLOCK):
-        x = out[start : start + _BLOCK]
-        s = shifted[: len(x)]
-        np.multiply(ids[start : start + _BLOCK], np.uint64(_GAMMA), out=x)
-        x += np.uint64((key + _GAMMA) & _MASK)
-        for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
-            x ^= np.right_shift(x, np.uint64(shift), out=s)
-            x *= np.uint64(factor)
-        x ^= np.right_shift(x, np.uint64(31), out=s)
-    return out
+    x = ids * np.uint64(_GAMMA)
+    shifted = np.empty_like(x)
+    x += np.uint64((key + _GAMMA) & _MASK)
+    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
+        x ^= np.right_shift(x, np.uint64(shift), out=shifted)
+        x *= np.uint64(factor)
+    x ^= np.right_shift(x, np.uint64(31), out=shifted)
+    return x
+
+
+def _indices_above(key: int, ids: Hashes, floor: int) -> NDArray[np.intp]:
+    """The indices into ``ids`` whose hash is at least ``floor``."""
+    found = [
+        start + np.flatnonzero(_hashes(key, ids[start : start + _BLOCK]) >= np.uint64(floor))
+        for start in range(0, len(ids), _BLOCK)
+    ]
+    return np.concatenate(found)
 
 
 def _uniforms(hashes: Hashes) -> Probabilities:
@@ -87,36 +92,36 @@ def _uniforms(hashes: Hashes) -> Probabilities:
 
 def exponentials(key: int, ids: Sequence[int] | NDArray[np.integer]) -> Probabilities:
     """Exp(1) noise for token ids ``ids`` of one stream, float64, each in [2**-53, 36.8)."""
-    return -np.log(_uniforms(_hashes(key, np.asarray(ids, dtype=np.uint64))))
+    unsigned: Hashes = np.asarray(ids, dtype=np.uint64)
+    return -np.log(_uniforms(_hashes(key, unsigned)))
 
 
 _HEAD = 12.0
 """Natural-log distance from the best logit inside which the noise of every token is computed in full."""
 
 
-def race(key: int, ids: Hashes, logits: Probabilities) -> int:
-    """The coupled draw: the index into ``ids`` that minimises E / p, with ``p ~ exp(logits)``; ties go to the lowest.
+def race(key: int, ids: Hashes, logits: NDArray[np.floating], temperature: float = 1.0) -> int:
+    """The coupled draw: the index into ``ids`` that minimises E / p, with ``p ~ exp(logits / temperature)``.
 
-    ``ids`` ascending uint64 ``[n]``, ``logits`` float64 ``[n]`` (any constant offset; -inf never wins). The exact
-    arg-max of ``logits - log E`` over all n, without taking most of the logarithms: a token ``_HEAD`` below the best
-    needs extremely small noise to win, which its hash shows without a logarithm (ALGORITHMS: Daliri, Musco, Suresh
-    2408.07978, section 3).
+    ``ids`` ascending uint64 ``[n]``, ``logits`` ``[n]`` (any constant offset; -inf never wins); ties go to the lowest.
+    It is the exact arg-max of ``logits / temperature - log E`` in float64 over all n, without most of the logarithms:
+    a token ``_HEAD`` below the best needs extremely small noise to win, which its hash shows without a logarithm
+    (Daliri, Musco, Suresh 2408.07978, section 3).
     """
-    best = logits.max()
-    head = np.flatnonzero(logits >= best - _HEAD)
-    scores = logits[head] - np.log(exponentials(key, ids[head]))
+    edge = logits.max() - _HEAD * temperature
+    head = np.flatnonzero(logits >= edge)
+    scores = logits[head].astype(np.float64) / temperature - np.log(exponentials(key, ids[head]))
     winner = int(scores.argmax())
     top, index = scores[winner], int(head[winner])
     if len(head) == len(ids):
         return index
-    # A tail token wins only if E < exp(logit - top) <= bound, hence (u = exp(-E) >= 1 - E) only if u > 1 - bound.
-    bound = float(np.exp(min(best - _HEAD - top, 0.0)))
-    hashes = _hashes(key, ids)
-    floor = np.uint64(max(0, int((1.0 - min(bound * (1 + 1e-9), 1.0)) * 2.0**64) - 2**13))
-    rare = np.flatnonzero(hashes >= floor)
-    rare = rare[logits[rare] < best - _HEAD]
+    # A tail token wins only if E < exp(z - top) <= bound, hence (u = exp(-E) >= 1 - E) only if u > 1 - bound. The
+    # margin covers the rounding of the edge in the logits' own precision.
+    bound = float(np.exp(min(float(edge) / temperature - top + 1e-3, 0.0)))
+    rare = _indices_above(key, ids, max(0, int((1.0 - bound) * 2.0**64) - 2**13))
+    rare = rare[logits[rare] < edge]
     if len(rare):
-        tail = logits[rare] - np.log(-np.log(_uniforms(hashes[rare])))
+        tail = logits[rare].astype(np.float64) / temperature - np.log(exponentials(key, ids[rare]))
         challenger = int(tail.argmax())
         if tail[challenger] > top or (tail[challenger] == top and rare[challenger] < index):
             return int(rare[challenger])

@@ -24,52 +24,37 @@ Ids = NDArray[np.uint64]
 class RowLaw:
     """A processed distribution over token ids (`protocols.Law`): what the target would draw from at one row.
 
-    Holds the surviving ids (ascending) and their tempered logits; everything else has probability zero.
+    Holds the surviving ids (ascending, ``[n]``) and their logits; everything else has probability zero.
+    ``temperature`` 0 is the arg-max of the logits, else p ~ exp(logits / temperature).
     """
 
-    __slots__ = ("_greedy", "_ids", "_key", "_logits", "_vocab_size")
+    __slots__ = ("_ids", "_key", "_logits", "_temperature", "_vocab_size")
 
-    def __init__(self, ids: Ids, logits: Probabilities, vocab_size: int, key: int, *, greedy: bool) -> None:
+    def __init__(
+        self, ids: Ids, logits: NDArray[np.floating], *, temperature: float, vocab_size: int, key: int
+    ) -> None:
         self._ids = ids
         self._logits = logits
+        self._temperature = temperature
         self._vocab_size = vocab_size
         self._key = key
-        self._greedy = greedy
 
     @property
     def p(self) -> Probabilities:
         """``[V]``, summing to one; one-hot at temperature 0."""
         p = np.zeros(self._vocab_size)
-        if self._greedy:
+        if self._temperature == 0.0:
             p[self.draw()] = 1.0
             return p
-        weights = np.exp(self._logits - self._logits.max())
+        weights = np.exp((self._logits.astype(np.float64) - float(self._logits.max())) / self._temperature)
         p[self._ids] = weights / weights.sum()
         return p
 
     def draw(self) -> int:
         """The coupled draw at this row's output position; the arg-max (ties: lowest id) at temperature 0."""
-        if self._greedy:
+        if self._temperature == 0.0:
             return int(self._ids[self._logits.argmax()])
-        return int(self._ids[race(self._key, self._ids, self._logits)])
-
-
-class _GreedyRow:
-    """The law of an unprocessed row at temperature 0: its arg-max, without a copy of the row."""
-
-    __slots__ = ("_row",)
-
-    def __init__(self, row: Logits) -> None:
-        self._row = row
-
-    @property
-    def p(self) -> Probabilities:
-        p = np.zeros(len(self._row))
-        p[self.draw()] = 1.0
-        return p
-
-    def draw(self) -> int:
-        return int(self._row.argmax())
+        return int(self._ids[race(self._key, self._ids, self._logits, self._temperature)])
 
 
 class Processor:
@@ -114,25 +99,25 @@ class Processor:
         if self._bad_words:
             self._history.append(token)
 
-    def law(self, row: Logits, path: Sequence[int] = ()) -> RowLaw | _GreedyRow:
+    def law(self, row: Logits, path: Sequence[int] = ()) -> RowLaw:
         """The law at the row after everything pushed and the draft tokens ``path``. ``row``: ``[V]`` raw logits.
 
-        Raises `TargetError` if the row holds NaN or infinity: such a row has no arg-max to trust.
+        The row is read, not copied, where nothing edits it. Raises `TargetError` if it holds NaN or infinity: such a
+        row has no arg-max to trust.
         """
         if not np.isfinite(row.max()):
             raise TargetError("the model's logits are not finite: the weights or the precision are at fault")
-        greedy = self.sampling.temperature == 0.0
-        if greedy and not self._edits:
-            return _GreedyRow(row)
-        logits = row.astype(np.float64)
+        ids: Ids = self._ids
+        logits: NDArray[np.floating] = row
         if self._edits:
-            self._edit(logits, path)
+            edited = row.astype(np.float64)
+            self._edit(edited, path)
+            logits = edited
+        temperature = self.sampling.temperature
+        if temperature > 0.0:
+            ids, logits = _truncate(ids, logits, self.sampling)
         key = stream_key(self.seed, Domain.TARGET, self._emitted + len(path))
-        if greedy:
-            return RowLaw(self._ids, logits, self.vocab_size, key, greedy=True)
-        logits /= self.sampling.temperature
-        ids, logits = _truncate(self._ids, logits, self.sampling)
-        return RowLaw(ids, logits, self.vocab_size, key, greedy=False)
+        return RowLaw(ids, logits, temperature=temperature, vocab_size=self.vocab_size, key=key)
 
     def noise(self, position: int, ids: Sequence[int]) -> Probabilities:
         """The exponential noise E of the coupled draw at output position ``position`` for ``ids``."""
@@ -194,47 +179,67 @@ def _bias_arrays(bias: Mapping[int, float], vocab_size: int) -> tuple[NDArray[np
     return np.array(list(inside), dtype=np.int64), np.array(list(inside.values()), dtype=np.float64)
 
 
-def _truncate(ids: Ids, logits: Probabilities, s: Sampling) -> tuple[Ids, Probabilities]:
-    """Min-p, top-k, top-p and typical-p, in this order, each on what the one before left; at least one id survives."""
+def _truncate(ids: Ids, logits: NDArray[np.floating], s: Sampling) -> tuple[Ids, NDArray[np.floating]]:
+    """Min-p, top-k, top-p and typical-p, in this order, each on what the one before left; at least one id survives.
+
+    All of them judge p ~ exp(logits / temperature); the logits themselves are passed on as they are.
+    """
     if s.min_p > 0.0:
-        ids, logits = _keep(ids, logits, logits >= logits.max() + np.log(s.min_p))
+        kept = np.flatnonzero(logits >= logits.max() + s.temperature * np.log(s.min_p))
+        ids, logits = ids[kept], logits[kept]
     if 0 < s.top_k < len(ids):
-        threshold = np.partition(logits, len(ids) - s.top_k)[len(ids) - s.top_k]
-        order = np.argsort(-logits[at := np.flatnonzero(logits >= threshold)], kind="stable")[: s.top_k]
-        at = np.sort(at[order])
-        ids, logits = ids[at], logits[at]
+        kept = _highest(logits, s.top_k)
+        ids, logits = ids[kept], logits[kept]
     if s.top_p < 1.0:
-        ids, logits = _nucleus(ids, logits, s.top_p)
+        kept = _nucleus(logits, s.temperature, s.top_p)
+        ids, logits = ids[kept], logits[kept]
     if s.typical_p < 1.0:
-        ids, logits = _typical(ids, logits, s.typical_p)
+        kept = _typical(logits, s.temperature, s.typical_p)
+        ids, logits = ids[kept], logits[kept]
     return ids, logits
 
 
-def _keep(ids: Ids, logits: Probabilities, mask: NDArray[np.bool_]) -> tuple[Ids, Probabilities]:
-    return ids[mask], logits[mask]
+Indices = NDArray[np.intp]
 
 
-def _nucleus(ids: Ids, logits: Probabilities, mass: float) -> tuple[Ids, Probabilities]:
+def _highest(values: NDArray[np.floating], count: int) -> Indices:
+    """The ascending indices of the ``count`` highest values; among equal ones the lowest indices."""
+    threshold = np.partition(values, len(values) - count)[len(values) - count]
+    at = np.flatnonzero(values >= threshold)
+    return np.sort(at[np.argsort(-values[at], kind="stable")[:count]])
+
+
+_BLOCK = 8192
+"""Exponentials summed at a time: larger temporaries cost more than the arithmetic."""
+
+
+def _total(logits: NDArray[np.floating], temperature: float) -> float:
+    """The sum of exp((logits - max) / temperature), in float64."""
+    best = float(logits.max())
+    blocks = (logits[i : i + _BLOCK].astype(np.float64) for i in range(0, len(logits), _BLOCK))
+    return float(sum(np.exp((block - best) / temperature).sum() for block in blocks))
+
+
+def _nucleus(logits: NDArray[np.floating], temperature: float, mass: float) -> Indices:
     """The smallest set of likeliest tokens that holds ``mass`` (Holtzman et al. 1904.09751)."""
-    p = np.exp(logits - logits.max())
-    p /= p.sum()
+    total = _total(logits, temperature)
+    best = float(logits.max())
     # Tokens below this lie in the cut tail whatever their order: together they hold less than 1 - mass.
-    at = np.flatnonzero(p >= (1.0 - mass) / len(p))
-    order = at[np.argsort(-p[at], kind="stable")]
-    kept = order[: int(np.searchsorted(np.cumsum(p[order]), mass)) + 1]
-    kept.sort()
-    return ids[kept], logits[kept]
+    least = (1.0 - mass) / len(logits) * total
+    at = np.flatnonzero(logits >= best + temperature * np.log(least) - 1e-3)
+    p = np.exp((logits[at].astype(np.float64) - best) / temperature) / total
+    order = np.argsort(-p, kind="stable")
+    return np.sort(at[order[: int(np.searchsorted(np.cumsum(p[order]), mass)) + 1]])
 
 
-def _typical(ids: Ids, logits: Probabilities, mass: float) -> tuple[Ids, Probabilities]:
+def _typical(logits: NDArray[np.floating], temperature: float, mass: float) -> Indices:
     """The tokens whose surprise is nearest the entropy, up to ``mass`` (Meister et al. 2202.00666)."""
-    log_p = logits - logits.max()
+    log_p = (logits.astype(np.float64) - float(logits.max())) / temperature
     log_p -= np.log(np.exp(log_p).sum())
     p = np.exp(log_p)
     entropy = -float((p * np.where(p > 0, log_p, 0.0)).sum())
     order = np.argsort(np.abs(-log_p - entropy), kind="stable")
-    kept = np.sort(order[: int(np.searchsorted(np.cumsum(p[order]), mass)) + 1])
-    return ids[kept], logits[kept]
+    return np.sort(order[: int(np.searchsorted(np.cumsum(p[order]), mass)) + 1])
 
 
 def log_softmax(row: Logits) -> Probabilities:
@@ -249,8 +254,6 @@ def top_logprobs(logprobs: Probabilities, token: int, count: int) -> TokenLogpro
     """The chosen token's log-probability and the ``count`` highest, ties by lowest id."""
     if count <= 0:
         return TokenLogprob(token, float(logprobs[token]))
-    count = min(count, len(logprobs))
-    threshold = np.partition(logprobs, len(logprobs) - count)[len(logprobs) - count]
-    at = np.flatnonzero(logprobs >= threshold)
-    at = at[np.argsort(-logprobs[at], kind="stable")[:count]]
+    at = _highest(logprobs, min(count, len(logprobs)))
+    at = at[np.argsort(-logprobs[at], kind="stable")]
     return TokenLogprob(token, float(logprobs[token]), tuple((int(i), float(logprobs[i])) for i in at))
