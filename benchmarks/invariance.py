@@ -74,11 +74,11 @@ def design(runs: int, n_prompts: int, seed: int = 0) -> list[Group]:
     while planned < runs or wanted:
         candidates = []
         for _ in range(40):
-            size = rng.choice((1, 4))
+            size = rng.choice((1, 4, 4, 4))
             texts = tuple(rng.choice(everything) for _ in range(size))
             preempt = rng.randrange(2, 30) if rng.random() < 0.25 else None
             candidates.append(Group(rng.choice(DRAFTERS), rng.choice(BUDGETS), texts, preempt))
-        best = max(candidates, key=lambda g: len(g.pairs() & wanted) / len(g.texts))
+        best = max(candidates, key=lambda g: len(g.pairs() & wanted))
         wanted -= best.pairs()
         groups.append(best)
         planned += len(best.texts)

@@ -70,7 +70,9 @@ def test_a_drafter_that_raises_is_switched_off_and_said(caplog: pytest.LogCaptur
 
 
 def test_a_drafter_that_never_drafts_is_said() -> None:
-    answer = toy_engine(Malicious(Draft())).generate(PROMPTS[0], **OPTIONS)
+    engine = toy_engine(Malicious(Draft()))
+    assert engine.generate(PROMPTS[0], **OPTIONS).speculation.warning is None  # too short to tell
+    answer = engine.generate(PROMPTS[0], **{**OPTIONS, "max_tokens": 60})
     assert answer.speculation.warning == "malicious drafted nothing for this text"
 
 

@@ -1,4 +1,4 @@
-"""The noise: fixed vectors, the law of the draw, independence along every axis, and the shortcut equals the full race."""
+"""The noise: fixed vectors, the law of the draw, independence along every axis; the shortcut equals the full race."""
 
 from __future__ import annotations
 

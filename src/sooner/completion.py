@@ -128,6 +128,10 @@ class Completion:
         return f'<div style="white-space:pre-wrap">{"".join(spans)}</div><small>{html.escape(note)}</small>'
 
 
+_SILENT_STEPS = 32
+"""Decoding passes without a single draft after which a drafter's silence is worth a warning."""
+
+
 def completion(
     handle: Handle, *, codec: TextCodec, drafter: str, warning: str | None, fingerprint: Mapping[str, str], model: str
 ) -> Completion:
@@ -144,7 +148,7 @@ def completion(
         sources = (source for step in steps for source in step.sources)
         logprobs = tuple(entry for step in steps for entry in step.logprobs or ())
         figures = _speculation(steps, drafter=drafter, verify=rule.name, lossless=rule.lossless)
-        if drafter != "none" and not figures.drafted and figures.steps:
+        if drafter != "none" and not figures.drafted and figures.steps >= _SILENT_STEPS:
             warning = warning or f"{drafter} drafted nothing for this text"
         assert sequence.finish is not None
         answers.append(

@@ -40,7 +40,8 @@ def load(
     ``draft``: a drafter, or its short form such as ``"ngram"`` or ``"kind=suffix,max=8"``; None decodes plainly.
     ``budget``: draft tokens per step, unless a ``controller`` decides. ``precision``: "auto", "bf16" or "f32".
     ``pool_tokens``: tokens the KV cache holds, all texts together (None = as memory allows; one text's context is at
-    most this). ``max_running``: texts decoded side by side. ``offline``: never download. ``progress`` gets one-line messages.
+    most this). ``max_running``: texts decoded side by side. ``offline``: never download. ``progress`` gets one-line
+    messages.
     Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate

@@ -15,7 +15,7 @@ _SHORTEST_RUN = 24
 
 
 def in_loop(tokens: Sequence[int]) -> bool:
-    """Whether the text ends in a loop: its last tokens repeat with some period, three times over, 24 tokens at least."""
+    """Whether the text ends in a loop: its last tokens repeat with some period, three times, 24 tokens at least."""
     return _run(tokens) is not None
 
 

@@ -57,7 +57,8 @@ def collect(
     """Append the engine's answers to ``prompts`` to ``out`` until it holds ``tokens`` answer tokens; returns how many.
 
     A text that has fallen into a loop is cut there: more of it would teach nothing. ``{p}`` in a prompt is replaced
-    by an earlier text. Prompt i is answered with the sampling's seed plus i. Killed at any point, a second call goes on behind the last complete line.
+    by an earlier text. Prompt i is answered with the sampling's seed plus i.
+    Killed at any point, a second call goes on behind the last complete line.
     """
     done = {text.index: text for text in read_texts(out)}
     total = sum(len(text.tokens) for text in done.values())
@@ -95,13 +96,12 @@ def _unanswered(
     for index, prompt in enumerate(prompts):
         if index in done:
             continue
-        if "{p}" in prompt:
-            if not passages:
-                continue
-            prompt = prompt.replace("{p}", random.Random(index).choice(passages))
+        if "{p}" in prompt and not passages:
+            continue
+        text = prompt.replace("{p}", random.Random(index).choice(passages)) if "{p}" in prompt else prompt
         try:
             seeded = replace(sampling, seed=(sampling.seed or 0) + index)
-            yield index, engine.submit(engine.request(prompt, seeded))
+            yield index, engine.submit(engine.request(text, seeded))
         except InvalidRequest:  # empty or too long: the collection goes on without it
             continue
 
