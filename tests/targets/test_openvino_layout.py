@@ -78,7 +78,8 @@ def test_widening_uses_scratch_only_where_the_last_block_ends(pad: int, blocks: 
     flat = Pass()
     flat.feed(0, (1, 2), [7])
     flat.widen(pad, 99)
-    assert len(flat.tokens) == len(flat.positions) == flat.begins[-1] == flat.longest == 2 + pad
+    assert flat.positions == [0, 1] + [1] * pad
+    assert len(flat.tokens) == flat.begins[-1] == flat.longest == 2 + pad
     assert flat.blocks == blocks
     assert flat.block_begins == [0, len(blocks)]
 

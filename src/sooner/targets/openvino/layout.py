@@ -121,10 +121,13 @@ class Pass:
         return first
 
     def widen(self, pad: int, scratch: int) -> None:
-        """Feed ``pad`` more tokens after the last branch's, never read; slots its blocks lack are in ``scratch``."""
+        """Feed ``pad`` more tokens after the last branch's, never read; slots its blocks lack are in ``scratch``.
+
+        They repeat the last position: a model may have no position beyond its context.
+        """
         end = self.positions[-1] + 1
         self.tokens += [0] * pad
-        self.positions += range(end, end + pad)
+        self.positions += [end - 1] * pad
         self.begins[-1] += pad
         if -(-(end + pad) // BLOCK_SIZE) > self.block_begins[-1] - self.block_begins[-2]:
             self.blocks.append(scratch)
