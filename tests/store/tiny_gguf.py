@@ -118,6 +118,9 @@ def _add_weights(writer: gguf.GGUFWriter, arch: str, kind: str, vocab: int, *, t
             matrix(f"{block}attn_{name}.weight", rows, HIDDEN)
             if arch == "qwen2":
                 vector(f"{block}attn_{name}.bias", rows, 0.0)
+        if arch == "qwen3":
+            vector(block + "attn_q_norm.weight", HEAD_SIZE, 1.0)
+            vector(block + "attn_k_norm.weight", HEAD_SIZE, 1.0)
         matrix(block + "attn_output.weight", HIDDEN, HIDDEN)
         matrix(block + "ffn_gate.weight", FFN, HIDDEN)
         matrix(block + "ffn_up.weight", FFN, HIDDEN)

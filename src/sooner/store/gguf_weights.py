@@ -50,7 +50,7 @@ def llama3_scaling(factors: Any, theta: float) -> dict[str, Any]:
     GGUF keeps the result, Hugging Face its parameters: only those Meta published are tried. Raises ValueError if
     the factors come from elsewhere.
     """
-    factor = float(factors.max())
+    factor = round(float(factors.max()), 3)
     half = len(factors)
     wavelengths = 2 * np.pi * theta ** (np.arange(half) / half)
     smooth = np.clip((_LLAMA3_CONTEXT / wavelengths - 1.0) / 3.0, 0.0, 1.0)
