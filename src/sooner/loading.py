@@ -46,12 +46,21 @@ def load(
     """
     from sooner.chat import ChatTemplate
     from sooner.store import resolve
+    from sooner.store.cache import recall, remember
     from sooner.targets.openvino import load as load_target
     from sooner.text import Tokenizer
 
     files = resolve(model, offline=offline, progress=progress)
     codec = Tokenizer.load(files.folder)
-    target = load_target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=progress)
+    target = load_target(
+        files,
+        threads=threads,
+        precision=precision,
+        pool_tokens=pool_tokens,
+        log=progress,
+        recall=recall,
+        remember=remember,
+    )
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)

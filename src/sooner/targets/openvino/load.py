@@ -5,7 +5,7 @@ Knows what the processor can do and which precision pairs are tested. Does not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,7 @@ from sooner.targets.openvino.memory import plan_memory
 from sooner.targets.openvino.probe import fitted_width, quick_check
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.target import OpenVINOTarget
+from sooner.targets.openvino.width import Width
 
 __all__ = ["Files", "KVPrecision", "Precision", "load"]
 
@@ -61,12 +62,16 @@ def load(
     pool_tokens: int | None = None,
     taps: Sequence[int] = (),
     log: Callable[[str], None] | None = None,
+    recall: Callable[[str], Mapping[str, Any] | None] = lambda key: None,
+    remember: Callable[[str, dict[str, Any]], None] = lambda key, fact: None,
 ) -> OpenVINOTarget:
     """Compile a model for this processor.
 
     ``threads``: None lets OpenVINO choose. ``precision``: "auto" is bf16 where the processor computes it, else f32.
     ``pool_tokens``: size of the KV pool; None takes it from the machine's memory. ``taps``: layers whose outgoing
     rows `Rows.hidden` shows (``[1 + n, len(taps) * H]``; negative counts from the last). ``log`` receives the plan.
+    Whether rows are invariant and what a change of a pass's width costs is measured here, in some 20 short passes,
+    unless ``recall`` knows it of the same model, engine, processor and precisions; ``remember`` keeps it.
     Raises `ModelError`, `InvalidRequest`, `TargetError`.
     """
     import openvino as ov
@@ -100,11 +105,25 @@ def load(
     }
     runner = Runner(compiled, kv.tensors, len(taps))
     target = OpenVINOTarget(runner, kv, plan, vocab_size=vocab_size, fingerprint=fingerprint)
-    target.row_invariant = quick_check(target)
-    target.width = fitted_width(target)
+    _measure(target, f"measured\n{sorted(fingerprint.items())}\n{threads}", recall, remember)
     if log and not target.row_invariant:
         log("rows depend on how they are scored on this machine: texts are equal up to numeric near-ties only")
     return target
+
+
+def _measure(
+    target: OpenVINOTarget,
+    key: str,
+    recall: Callable[[str], Mapping[str, Any] | None],
+    remember: Callable[[str, dict[str, Any]], None],
+) -> None:
+    known = recall(key)
+    if known is None:
+        width = fitted_width(target)
+        known = {"row_invariant": quick_check(target), "row_ms": width.row_ms, "change_ms": width.change_ms}
+        remember(key, known)
+    target.row_invariant = bool(known["row_invariant"])
+    target.width = Width(float(known["row_ms"]), float(known["change_ms"]))
 
 
 def _precisions(core: Any, precision: str, kv_precision: str) -> tuple[str, str]:
