@@ -141,6 +141,16 @@ def test_an_unknown_repository_is_explained(hub: None) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_unreachable_hub_leaves_the_cached_copy(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", "http://127.0.0.1:9")
+    cached(environment, REPO, {"tiny.Q8_0.gguf": write_gguf(tmp_path / "x.gguf").read_bytes()})
+    said: list[str] = []
+    assert resolve(REPO, progress=said.append).name == REPO
+    assert said[0] == f"the Hugging Face hub cannot be reached; using the cached {REPO}"
+
+
 def test_an_unreachable_hub_is_explained(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", "http://127.0.0.1:9")
     with pytest.raises(ModelNotFound, match="the hub cannot be reached") as caught:

@@ -131,8 +131,13 @@ def test_a_killed_import_leaves_nothing_half_made(own_cache: Path, tiny: Path) -
     assert not list((own_cache / "models").iterdir())
     assert resolve(str(tiny)).xml.is_file()
     assert not list((own_cache / "building").iterdir())
+    _await_end(workers)
+
+
+def _await_end(workers: list[int]) -> None:
+    """The importer notices that its parent is gone."""
     deadline = time.monotonic() + 10
-    while any(_alive(pid) for pid in workers):  # the worker ends with its parent
+    while any(_alive(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -148,6 +153,22 @@ def _alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
+
+
+def test_ctrl_c_ends_the_importer_and_cleans_up(own_cache: Path, tiny: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(tiny)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 20
+    while not (workers := _children(child.pid)) or not list(own_cache.glob("building/*/model/model.gguf")):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=20)
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    _await_end(workers)
+    assert not list((own_cache / "building").iterdir())
+    assert not list((own_cache / "models").iterdir())
 
 
 def test_two_processes_at_once_import_once(own_cache: Path, tiny: Path) -> None:

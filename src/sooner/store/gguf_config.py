@@ -16,7 +16,8 @@ from sooner.store.gguf_tokenizer import GgufVocabulary
 __all__ = ["QUICK_TYPES", "hugging_face_config", "needs_conversion", "quantisation"]
 
 QUICK_TYPES = frozenset({"F16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"})
-"""Matrix types that OpenVINO's GGUF reader takes."""
+"""Matrix types that OpenVINO's GGUF reader takes: all exactly, but Q4_1 and Q4_K, whose blocks' offsets it rounds to
+whole quantisation steps (the model that runs is then that rounded one, for every reader of this engine)."""
 
 _CLASSES: Mapping[str, str] = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 

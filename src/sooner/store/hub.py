@@ -5,6 +5,7 @@ Knows which files of a repository are wanted. Does not know what is done with th
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,28 +25,33 @@ def fetch(repo: str, quant: str | None, *, offline: bool, say: Callable[[str], N
     """The path of the GGUF file or model folder of ``repo`` in the Hugging Face cache, fetched there if needed.
 
     ``quant`` picks one GGUF file. Otherwise an OpenVINO export is preferred to safetensors, and those to GGUF.
-    Raises `ModelNotFound`, also if ``offline`` and the files are not in the cache.
+    If the hub cannot be reached, what is in the cache is used. Raises `ModelNotFound`.
     """
-    from huggingface_hub import hf_hub_download, snapshot_download
-
     try:
-        if offline:
-            folder = Path(snapshot_download(repo, local_files_only=True))
-            names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-        else:
-            names = _listed(repo)
-        ggufs = [name for name in names if name.endswith(".gguf")]
-        if quant or (ggufs and IR not in names and not any(name.endswith(".safetensors") for name in names)):
-            chosen = choose_gguf(repo, ggufs, quant)
-            say(f"fetching {repo} ({chosen}) from Hugging Face")
-            return Path(hf_hub_download(repo, chosen, local_files_only=offline))
-        wanted = [*_TEXTS, "*.xml", "*.bin"] if IR in names else [*_TEXTS, "*.safetensors"]
-        say(f"fetching {repo} from Hugging Face")
-        return Path(snapshot_download(repo, allow_patterns=wanted, local_files_only=offline))
+        return _fetch(repo, quant, local=offline, say=say)
     except ModelNotFound:
         raise
     except Exception as error:  # the client raises its own, requests', httpx's and the system's errors
+        if not offline and _unreachable(error):
+            with contextlib.suppress(Exception):
+                path = _fetch(repo, quant, local=True, say=lambda _: None)
+                say(f"the Hugging Face hub cannot be reached; using the cached {repo}")
+                return path
         _explain(repo, offline, error)
+
+
+def _fetch(repo: str, quant: str | None, *, local: bool, say: Callable[[str], None]) -> Path:
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    names = _cached(repo) if local else _listed(repo)
+    ggufs = [name for name in names if name.endswith(".gguf")]
+    if quant or (ggufs and IR not in names and not any(name.endswith(".safetensors") for name in names)):
+        chosen = choose_gguf(repo, ggufs, quant)
+        say(f"fetching {repo} ({chosen}) from Hugging Face")
+        return Path(hf_hub_download(repo, chosen, local_files_only=local))
+    wanted = [*_TEXTS, "*.xml", "*.bin"] if IR in names else [*_TEXTS, "*.safetensors"]
+    say(f"fetching {repo} from Hugging Face")
+    return Path(snapshot_download(repo, allow_patterns=wanted, local_files_only=local))
 
 
 def choose_gguf(repo: str, names: Sequence[str], quant: str | None) -> str:
@@ -70,6 +76,18 @@ def _listed(repo: str) -> list[str]:
 
     # Unlike list_repo_files this asks once: without a network the answer is quick.
     return [file.rfilename for file in model_info(repo, timeout=_TIMEOUT_S).siblings or ()]
+
+
+def _cached(repo: str) -> list[str]:
+    from huggingface_hub import snapshot_download
+
+    folder = Path(snapshot_download(repo, local_files_only=True))
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+def _unreachable(error: Exception) -> bool:
+    kind = type(error).__name__
+    return "NotFound" not in kind and "Gated" not in kind
 
 
 def _explain(repo: str, offline: bool, error: Exception) -> NoReturn:
