@@ -231,6 +231,15 @@ def test_a_sliding_window_is_recorded(own_cache: Path, tmp_path: Path) -> None:
     assert resolve(str(path)).sliding_window == 64
 
 
+def test_a_sentence_piece_model_needs_no_conversion(own_cache: Path, tmp_path: Path) -> None:
+    files = resolve(str(write_gguf(tmp_path / "spm.gguf", sentence_piece=True)))
+    assert (files.quantisation, files.vocab_size, files.bos_id) == ("Q8_0", 320, 1)
+    tokenizer = Tokenizer.load(files.folder)
+    ids = tokenizer.encode("the quick 한국 é")
+    assert ids[0] == 1
+    assert tokenizer.decode(ids) == "the quick 한국 é"
+
+
 def test_a_truncated_file_is_corrupt(own_cache: Path, tiny: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
     short.write_bytes(tiny.read_bytes()[:-1000])

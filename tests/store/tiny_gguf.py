@@ -13,12 +13,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 CORPUS = ["the quick brown fox jumps over the lazy dog and the other one, isn't it? 1234 한국어 문장"] * 3
 HIDDEN, HEADS, KV_HEADS, FFN, LAYERS, CONTEXT = 64, 2, 1, 128, 2, 256
+VOCABULARY = 320
 HEAD_SIZE = HIDDEN // HEADS
 END = "<|im_end|>"
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "BF16": 32}
 
 
-def byte_level_vocabulary(size: int = 320) -> tuple[list[str], list[str], list[int]]:
+def byte_level_vocabulary(size: int = VOCABULARY) -> tuple[list[str], list[str], list[int]]:
     """Tokens, merges and token types of a small byte-level BPE; token 0 ends a text."""
     trainer_tokenizer = Tokenizer(models.BPE())
     trainer_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -43,6 +44,7 @@ def write_gguf(
     kind: str = "Q8_0",
     pre: str | None = "smollm",
     tied: bool = False,
+    sentence_piece: bool = False,
     rope_freqs: Sequence[float] | None = None,
     template: str | None = None,
     extra: dict[str, Any] | None = None,
@@ -61,15 +63,18 @@ def write_gguf(
     writer.add_rope_freq_base(10000.0)
     writer.add_rope_dimension_count(HEAD_SIZE)
     writer.add_file_type(_FILE_TYPES[kind])
-    writer.add_tokenizer_model("gpt2")
-    if pre is not None:
-        writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges(merges)
+    if sentence_piece:
+        _add_sentence_piece(writer)
+    else:
+        writer.add_tokenizer_model("gpt2")
+        if pre is not None:
+            writer.add_tokenizer_pre(pre)
+        writer.add_token_list(tokens)
+        writer.add_token_types(types)
+        writer.add_token_merges(merges)
+        writer.add_add_bos_token(False)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(0)
-    writer.add_add_bos_token(False)
     if template is not None:
         writer.add_chat_template(template)
     for key, value in (extra or {}).items():
@@ -82,6 +87,16 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_sentence_piece(writer: gguf.GGUFWriter) -> None:
+    tokens, scores, types = sentence_piece_tokens()
+    missing = VOCABULARY - len(tokens)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens + [f"<unused{i}>" for i in range(missing)])
+    writer.add_token_scores(scores + [-1e4] * missing)
+    writer.add_token_types(types + [5] * missing)
+    writer.add_unk_token_id(0)
 
 
 def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

@@ -35,7 +35,13 @@ def _die_with_parent() -> None:
 def _quick(gguf: Path) -> None:
     import openvino_genai
 
-    openvino_genai.LLMPipeline(str(gguf), "CPU", enable_save_ov_model=True)
+    try:
+        openvino_genai.LLMPipeline(str(gguf), "CPU", enable_save_ov_model=True)
+    except Exception:
+        # The model is written before the tokenizer is read, and SentencePiece tokenizers are refused. We make our own.
+        xml = gguf.with_name("openvino_model.xml")
+        if not (xml.is_file() and xml.read_bytes().rstrip().endswith(b"</net>")):
+            raise
 
 
 def _expand(gguf: Path, out: Path) -> None:
