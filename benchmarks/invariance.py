@@ -114,7 +114,7 @@ def main() -> None:
     counts = {"runs": 0, "tokens": 0, "differing_ids": 0, "differing_logprobs": 0, "preempted": 0, "groups": 0}
     differences = []
     for group in design(arguments.runs, len(texts)):
-        truth = {}  # two temperatures of one prompt never share a group's oracle
+        truth: dict[tuple[int, ...], Sequence[int]] = {}  # two temperatures of one prompt never share a group's oracle
         for i, t in group.texts:
             truth.setdefault(prompt_ids[i], plain[i, t].token_ids)
         engine.drafter = make_drafter(group.drafter, engine, truth)

@@ -11,8 +11,8 @@ from typing import Any
 
 from sooner.cli import main
 from sooner.control.fixed import FixedController
-from sooner.draft import create_drafter
 from sooner.engine import Engine
+from sooner.loading import make_drafter
 from sooner.targets.toy import ToyTarget
 from sooner.types import Rows, Work
 from toy import ToyCodec, V
@@ -49,14 +49,14 @@ class Toy:
         self.loads = 0
 
     def __call__(
-        self, model: str | None, *, draft: Any, budget: int, progress: Callable[[str], None], **more: Any
+        self, model: str | None, *, draft: Any, budget: int | None, progress: Callable[[str], None], **more: Any
     ) -> Engine:
         self.options = {"model": model, "draft": draft, "budget": budget, **more}
         self.loads += 1
         progress("memory: a toy needs none")
         target, codec = self._target(), ToyCodec()
-        drafter = None if draft is None else create_drafter(draft, target=target, codec=codec)
-        controller = FixedController(budget)
+        drafter = make_drafter(draft, target, codec, model="")
+        controller = FixedController(8 if budget is None else budget)
         return Engine(target, codec, template=self._template, drafter=drafter, controller=controller, name="toy")
 
 

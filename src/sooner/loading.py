@@ -5,27 +5,35 @@ Knows which part comes from where. Does not know how any of them works.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from sooner.control.cost import CostCurve, measure_cost
 from sooner.control.fixed import FixedController
+from sooner.control.goodput import GoodputController
 from sooner.draft import create_drafter
+from sooner.draft.cascade import CascadeDrafter
+from sooner.draft.table import packaged_table
 from sooner.engine import Engine
 
 if TYPE_CHECKING:
-    from sooner.protocols import Controller, Drafter
+    from sooner.protocols import Controller, Drafter, Target
+    from sooner.store import ModelFiles
+    from sooner.targets.openvino import OpenVINOTarget
     from sooner.targets.openvino.load import Precision
+    from sooner.text import TextCodec
 
-__all__ = ["DEFAULT_DRAFT", "load"]
+__all__ = ["DEFAULT_DRAFT", "load", "make_drafter"]
 
-DEFAULT_DRAFT = "suffix"
+DEFAULT_DRAFT = "cascade"
+"""Every drafter that needs no model: suffix, recycle, and table where one is shipped for the model."""
 
 
 def load(
     model: str | None = None,
     *,
-    draft: str | Mapping[str, object] | Drafter | None = DEFAULT_DRAFT,
-    budget: int = 8,
+    draft: str | Mapping[str, object] | Drafter | Sequence[str | Mapping[str, object]] | None = DEFAULT_DRAFT,
+    budget: int | None = None,
     controller: Controller | None = None,
     precision: Precision = "auto",
     threads: int | None = None,
@@ -37,41 +45,78 @@ def load(
     """An engine for ``model``: a path (.gguf, OpenVINO or Hugging Face folder), a Hugging Face id, or None for the
     built-in default, which is fetched once.
 
-    ``draft``: a drafter, or its short form such as ``"ngram"`` or ``"kind=suffix,max=8"``; None decodes plainly.
-    ``budget``: draft tokens per step, unless a ``controller`` decides. ``precision``: "auto", "bf16" or "f32".
-    ``pool_tokens``: tokens the KV cache holds, all texts together (None = as memory allows; one text's context is at
-    most this). ``max_running``: texts decoded side by side. ``offline``: never download. ``progress`` gets one-line
-    messages.
-    Raises a `SoonerError` whose message names the remedy.
+    ``draft``: a drafter, its short form such as ``"ngram"`` or ``"kind=suffix,max=8"``, or several short forms, whose
+    guesses are merged; None decodes plainly. How much of a draft is worth scoring is decided at every step from what
+    passes cost on this machine, unless ``budget`` fixes the draft tokens per step or a ``controller`` decides.
+    ``precision``: "auto", "bf16" or "f32". ``pool_tokens``: tokens the KV cache holds, all texts together (None = as
+    memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``offline``: never
+    download. ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate
     from sooner.store import resolve
-    from sooner.store.cache import recall, remember
-    from sooner.targets.openvino import load as load_target
     from sooner.text import Tokenizer
 
     files = resolve(model, offline=offline, progress=progress)
     codec = Tokenizer.load(files.folder)
-    target = load_target(
-        files,
-        threads=threads,
-        precision=precision,
-        pool_tokens=pool_tokens,
-        log=progress,
-        recall=recall,
-        remember=remember,
-    )
+    target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=progress)
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
-    if isinstance(draft, str | Mapping):
-        draft = create_drafter(draft, target=target, codec=codec)
+    drafter = make_drafter(draft, target, codec, files.sha256)
+    if controller is None:
+        fixed = budget is not None or drafter is None
+        controller = FixedController(budget or 0) if fixed else GoodputController(_cost(target, threads))
     return Engine(
         target,
         codec,
         template=template,
-        drafter=draft,
-        controller=controller or FixedController(budget),
+        drafter=drafter,
+        controller=controller,
         name=files.name,
         max_running=max_running,
     )
+
+
+def _target(files: ModelFiles, **options: Any) -> OpenVINOTarget:
+    from sooner.store.cache import recall, remember
+    from sooner.targets.openvino import load as load_target
+
+    return load_target(files, recall=recall, remember=remember, **options)
+
+
+def make_drafter(
+    draft: str | Mapping[str, object] | Drafter | Sequence[str | Mapping[str, object]] | None,
+    target: Target,
+    codec: TextCodec,
+    model: str,
+) -> Drafter | None:
+    """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim."""
+    if draft is None:
+        return None
+    if draft == DEFAULT_DRAFT:
+        draft = ["suffix", "recycle", *(["table"] if packaged_table(model) else [])]
+    if isinstance(draft, str | Mapping):
+        draft = [draft]
+    if not isinstance(draft, Sequence):
+        return draft
+    offered = {
+        "target": target,
+        "codec": codec,
+        "vocab_size": target.vocab_size,
+        "eos_ids": tuple(codec.eos_ids),
+        "model": model,
+    }
+    return CascadeDrafter([create_drafter(spec, **offered) for spec in draft])
+
+
+def _cost(target: OpenVINOTarget, threads: int | None) -> CostCurve:
+    """The target's cost curve: measured at the first load on this machine, remembered for the next."""
+    from sooner.store.cache import recall, remember
+
+    key = f"cost\n{sorted(target.fingerprint.items())}\n{threads}"
+    try:
+        return CostCurve.from_dict((recall(key) or {})["curve"])
+    except (KeyError, TypeError, ValueError):  # not measured yet, or by a version that measured otherwise
+        curve = measure_cost(target)
+        remember(key, {"curve": curve.to_dict()})
+        return curve

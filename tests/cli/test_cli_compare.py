@@ -15,7 +15,7 @@ RUN = ("run", "abcabcabc", "--max-tokens", "40", "--ignore-eos", "-t", "0.8")
 def test_the_figures_of_both_sides_and_the_verdict() -> None:
     result = invoke(*RUN, "--compare", "2")
     assert result.code == 0
-    assert [line.split()[0] for line in result.out.splitlines()[1:3]] == ["plain", "suffix"]
+    assert [line.split()[0] for line in result.out.splitlines()[1:3]] == ["plain", "suffix+recycle"]
     assert "over 2 pairs of 40 tokens" in result.out
     assert "identical: yes" in result.out
 
@@ -26,7 +26,7 @@ def test_without_a_number_three_pairs_also_before_the_prompt() -> None:
     assert len(value["plain"]["total_ms"]) == len(value["drafted"]["total_ms"]) == 3
     assert value["identical"] is True
     assert value["plain"]["drafter"] == "none"
-    assert value["drafted"]["drafter"] == "suffix"
+    assert value["drafted"]["drafter"] == "suffix+recycle"
     assert value["ratio"]["low"] <= value["ratio"]["value"] <= value["ratio"]["high"]
 
 

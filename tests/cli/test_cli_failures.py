@@ -36,7 +36,7 @@ REFUSED = {
     ("run", "a", "-n", "0"): "n must be",
     ("run", "a", "--precision", "int4"): "'auto', 'bf16', 'f32'",
     ("run", "a", "--draft", "ngram:mx=3"): "ngram has no option 'mx'",
-    ("run", "a", "--draft", "ngram", "--draft", "suffix"): "keep one",
+    ("run", "a", "--draft", "ngram", "--draft", "none"): "stands alone",
     ("run", "a", "--draft", "ngram", "--speculative-config", '{"method": "ngram"}'): "keep one",
     ("run", "a", "--speculative-config", "{method: ngram}"): "not JSON",
     ("run", "a", "--speculative-config", '{"method": "eagel"}'): "the methods are",

@@ -83,8 +83,8 @@ def test_options_reach_the_loader_and_expected_brings_its_drafter(tmp_path: Path
     assert invoke("run", "abc", *LONG, *options, load=toy).code == 0
     assert toy.options == {
         "model": "some.gguf",
-        "draft": {"kind": "suffix"},
-        "budget": 8,
+        "draft": "cascade",
+        "budget": None,
         "threads": 2,
         "precision": "f32",
         "pool_tokens": 99,
@@ -94,27 +94,26 @@ def test_options_reach_the_loader_and_expected_brings_its_drafter(tmp_path: Path
     file = tmp_path / "expected.txt"
     file.write_text(answer, encoding="utf-8")
     value = json.loads(invoke("run", "abc", *LONG, "--json", "--expected", f"@{file}", load=toy).out)
-    assert toy.options["draft"] == {"kind": "given"}
+    assert toy.options["draft"] == ["given", "suffix"]
     assert value["text"] == answer
 
 
-def test_a_drafters_own_maximum_raises_the_budget() -> None:
+def test_drafters_are_merged_and_a_budget_is_passed_on() -> None:
     toy = Toy()
-    invoke("run", "abc", *LONG, "--draft", "ngram:max=12", load=toy)
-    assert toy.options["budget"] == 12
-    invoke("run", "abc", *LONG, "--draft", "ngram:max=12", "--budget", "5", load=toy)
-    assert toy.options["budget"] == 5
+    invoke("run", "abc", *LONG, "--draft", "ngram:max=12", "--draft", "suffix", load=toy)
+    assert toy.options["draft"] == [{"kind": "ngram", "max": "12"}, {"kind": "suffix"}]
+    assert toy.options["budget"] is None
     config = '{"method": "ngram", "num_speculative_tokens": 11, "prompt_lookup_max": 4}'
-    invoke("run", "abc", *LONG, "--speculative-config", config, load=toy)
-    assert toy.options["budget"] == 11
-    assert toy.options["draft"]["kind"] == "ngram"
+    invoke("run", "abc", *LONG, "--speculative-config", config, "--budget", "5", load=toy)
+    assert toy.options["budget"] == 5
+    assert toy.options["draft"][0]["kind"] == "ngram"
 
 
 def test_a_terminal_gets_a_line_of_figures_and_a_pipe_does_not() -> None:
     result = invoke("run", "abc", *LONG, terminal=True)
     line = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", result.err)
     assert "60 tokens · " in line
-    assert "drafter suffix · seed 5 · length limit" in line
+    assert "drafter suffix+recycle · seed 5 · length limit" in line
     assert invoke("run", "abc", *LONG).err == ""
 
 
@@ -140,7 +139,7 @@ def test_verbose_says_what_runs_and_why_anything_is_off() -> None:
     for fact in (
         "memory:",
         "model: toy",
-        "drafter: suffix, at most 8",
+        "drafter: suffix+recycle, at most 8",
         "lossless",
         "same bits",
         "context: 512",

@@ -42,8 +42,7 @@ __all__ = [
     "warn_about",
 ]
 
-BUDGET = 8
-"""Draft tokens per pass unless the user or the drafter's own ``max`` asks for more."""
+
 
 
 Loader: TypeAlias = "Callable[..., Engine]"
@@ -67,9 +66,9 @@ class EngineOptions:
     offline: bool = False
     verbose: bool = False
 
-    def drafting(self) -> tuple[str | Mapping[str, object] | None, str]:
-        """The drafter (None: none) and the verification rule. Raises `DraftError` before any model is looked for."""
-        from sooner.draft import from_speculative_config, known_kinds, parse_spec
+    def drafting(self) -> tuple[Sequence[str | Mapping[str, object]] | str | None, str]:
+        """The drafters (None: none) and the verification rule. Raises `DraftError` before any model is looked for."""
+        from sooner.draft import create_drafter, from_speculative_config, known_kinds, parse_spec
         from sooner.loading import DEFAULT_DRAFT
 
         if self.speculative_config is not None:
@@ -78,25 +77,20 @@ class EngineOptions:
             config = from_speculative_config(self.speculative_config)
             if config.verify is not None and self.verify not in ("coupled", config.verify):
                 raise DraftError(f"--verify {self.verify} and --speculative-config ask for two rules: keep one")
-            return config.draft, config.verify or self.verify
-        if len(self.draft) > 1:
-            raise DraftError(f"--draft is given {len(self.draft)} times and one drafter runs at a time: keep one")
-        spec = self.draft[0] if self.draft else "given" if self.expected else DEFAULT_DRAFT
-        if spec == "none":
+            return [config.draft] if config.draft is not None else None, config.verify or self.verify
+        if not self.draft:
+            return ["given", "suffix"] if self.expected else DEFAULT_DRAFT, self.verify
+        if "none" in self.draft:
+            if len(self.draft) > 1:
+                raise DraftError("--draft none stands alone: leave out the others, or leave out none")
             return None, self.verify
-        parsed = parse_spec(spec)
-        if parsed["kind"] not in known_kinds():
-            from sooner.draft import create_drafter
-
-            create_drafter(spec)  # raises, naming the kinds and the nearest of them
-        return parsed, self.verify
-
-    def draft_budget(self, draft: str | Mapping[str, object] | None) -> int:
-        """Draft tokens per pass: as told, else what the drafter's own ``max`` needs, else the default."""
-        if self.budget is not None:
-            return self.budget
-        most = str(draft.get("max", BUDGET)) if isinstance(draft, Mapping) else ""
-        return max(BUDGET, int(most)) if most.isdecimal() else BUDGET
+        if self.draft == (DEFAULT_DRAFT,):
+            return DEFAULT_DRAFT, self.verify
+        specs = [parse_spec(spec) for spec in self.draft]
+        for spec, text in zip(specs, self.draft, strict=True):
+            if spec["kind"] not in known_kinds():
+                create_drafter(text)  # raises, naming the kinds and the nearest of them
+        return specs, self.verify
 
 
 def engine_options(parameters: Mapping[str, Any]) -> EngineOptions:
@@ -126,7 +120,7 @@ def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
         engine = load(
             options.model,
             draft=draft,
-            budget=options.draft_budget(draft),
+            budget=options.budget,
             precision=options.precision,
             threads=options.threads,
             pool_tokens=options.max_context,

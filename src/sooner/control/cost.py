@@ -1,0 +1,141 @@
+"""What a pass costs on this machine: milliseconds by rows, sequences, branches and context, measured and refined.
+
+Knows a target by its contract and a clock. Does not know drafts' worth.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sooner.protocols import Session, Target
+from sooner.types import Draft, Work
+
+__all__ = ["CostCurve", "measure_cost"]
+
+_ROWS = (2, 3, 4, 6, 8, 12, 16, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """``ms[i]``: a pass of one sequence with ``rows[i]`` rows (ascending, the first is a plain step's).
+
+    ``sequence_ms``: each further sequence in the pass, besides its rows. ``branch_ms``: each further branch of a tree.
+    ``refeed``: rows that a branch feeds again per node above it (1 where branches are sibling chains, 0 where a mask
+    lays a tree out). ``change_ms``: what a pass of another width than the one before costs on top (0 where shapes
+    are free). Times are of passes of constant width.
+    """
+
+    rows: tuple[int, ...]
+    ms: tuple[float, ...]
+    sequence_ms: float = 0.0
+    branch_ms: float = 0.0
+    refeed: float = 0.0
+    change_ms: float = 0.0
+
+    def __call__(self, rows: NDArray[np.float64], sequences: int, branches: NDArray[np.float64]) -> Any:
+        """Milliseconds of steady passes with ``rows`` rows in all and ``branches`` further branches, elementwise."""
+        slope = (self.ms[-1] - self.ms[0]) / (self.rows[-1] - self.rows[0])
+        inside = np.interp(rows, self.rows, self.ms)
+        beyond = np.maximum(rows - self.rows[-1], 0.0) * slope
+        return inside + beyond + self.branch_ms * branches + self.sequence_ms * (sequences - 1)
+
+    def break_even(self, rows: int) -> float:
+        """The extra tokens a pass of ``rows`` rows must yield to be worth more than a plain one."""
+        ms = float(self(np.array([float(rows)]), 1, np.zeros(1))[0])
+        return ms / self.ms[0] - 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the profile on disk."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> CostCurve:
+        """What `to_dict` gave. Raises `TypeError` or `ValueError` for anything else."""
+        curve = cls(**{**record, "rows": tuple(record["rows"]), "ms": tuple(map(float, record["ms"]))})
+        if len(curve.rows) != len(curve.ms) or len(curve.rows) < 2:
+            raise ValueError("a cost curve needs a time for each of at least two row counts")
+        return curve
+
+
+def measure_cost(target: Target, *, context: int = 192, repeats: int = 3) -> CostCurve:
+    """Measure a target in under two seconds for a small model. Interleaved, medians, monotone in rows."""
+    context = min(context, target.context - 2 * _ROWS[-1])
+    tokens = [(7 * i + 11) % target.vocab_size for i in range(context)]
+    session, other = target.open(salt="cost"), target.open(salt="cost")
+    try:
+        for one in (session, other):
+            target.score([Work(one, tuple(tokens), logits=False)])
+        shapes = _shapes(session, other)
+        first: list[float] = []
+        steady: dict[object, list[float]] = {}
+        for turn in range(repeats + 1):
+            for name, pairs in shapes:
+                works = [Work(one, (tokens[-1],), draft) for one, draft in pairs]
+                change, *rest = [_timed(target, works, len(tokens)) for _ in range(3)]
+                if turn:
+                    steady.setdefault(name, []).extend(rest)
+                    first.append(change - min(rest))
+    finally:
+        session.close()
+        other.close()
+    return _curve({name: statistics.median(values) for name, values in steady.items()}, statistics.median(first))
+
+
+Shapes = list[tuple[object, list[tuple[Session, Draft]]]]
+
+
+def _shapes(session: Session, other: Session) -> Shapes:
+    """What is timed, by growing width, so that every first pass of a shape is a change."""
+    found: Shapes = [(rows, [(session, _chain(rows - 1))]) for rows in _ROWS]
+    at = _ROWS.index(8) + 1
+    found[at:at] = [("fork", [(session, _fork(3))]), ("two", [(session, _chain(3)), (other, _chain(3))])]
+    at = _ROWS.index(16) + 2
+    found[at:at] = [("deep", [(session, _deep_fork())])]
+    return found
+
+
+def _curve(ms: dict[object, float], change_ms: float) -> CostCurve:
+    plain = np.maximum.accumulate([ms[rows] for rows in _ROWS])
+    at = {rows: float(value) for rows, value in zip(_ROWS, plain, strict=True)}
+    # two chains of three nodes below the root: seven rows under a mask, eight as sibling chains, which feed the root
+    # twice; the deep fork has eight rows under a mask, fourteen as sibling chains
+    row_ms = max((at[24] - at[4]) / 20, 1e-6)
+    refeed = 1.0 if ms["deep"] - at[8] > 3.0 * row_ms else 0.0
+    return CostCurve(
+        rows=_ROWS,
+        ms=tuple(float(value) for value in plain),
+        sequence_ms=max(0.0, ms["two"] - at[8]),
+        branch_ms=max(0.0, ms["fork"] - float(np.interp(7 + refeed, _ROWS, plain))),
+        refeed=refeed,
+        change_ms=max(0.0, change_ms),
+    )
+
+
+def _timed(target: Target, works: Sequence[Work], keep: int) -> float:
+    begin = time.perf_counter()
+    target.score(works)
+    spent = (time.perf_counter() - begin) * 1e3
+    for work in works:
+        work.session.sync(work.session.tokens[:keep])
+    return spent
+
+
+def _chain(nodes: int) -> Draft:
+    return Draft(tuple(range(20, 20 + nodes)), tuple(range(-1, nodes - 1)), (0.5,) * nodes, ("cost",) * nodes)
+
+
+def _fork(each: int) -> Draft:
+    parents = (*range(-1, each - 1), -1, *range(each, 2 * each - 1))
+    return Draft(tuple(range(20, 20 + 2 * each)), parents, (0.5,) * 2 * each, ("cost",) * 2 * each)
+
+
+def _deep_fork() -> Draft:
+    parents = (-1, 0, 1, 2, 3, 4, 4)
+    return Draft(tuple(range(20, 27)), parents, (0.5,) * 7, ("cost",) * 7)

@@ -1,0 +1,117 @@
+"""What is worth scoring: never more than pays on the curve, best first across sequences, and rarely when it fails."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sooner import tree
+from sooner.control.cost import CostCurve, measure_cost
+from sooner.control.goodput import GoodputController
+from sooner.protocols import Context
+from sooner.targets.toy import ToyTarget
+from sooner.types import ROOT, Draft, Sampling, Step
+
+STEEP = CostCurve(rows=(2, 3, 10), ms=(10.0, 14.0, 42.0))
+FLAT = CostCurve(rows=(2, 16), ms=(10.0, 11.0))
+
+
+def context(id: int = 0) -> Context:
+    return Context(id=id, tokens=[1, 2, 3], prompt_length=2, budget=32, sampling=Sampling())
+
+
+def draft(confidence: list[float], parents: list[int] | None = None) -> Draft:
+    n = len(confidence)
+    parents = list(range(-1, n - 1)) if parents is None else parents
+    return Draft(tuple(range(5, 5 + n)), tuple(parents), tuple(confidence), ("x",) * n)
+
+
+def test_the_padding_row_is_free_and_dear_rows_are_not_taken() -> None:
+    (kept,) = GoodputController(STEEP).select([context()], [draft([0.3, 0.9, 0.9])])
+    assert len(kept) == 1
+    (kept,) = GoodputController(FLAT).select([context()], [draft([0.3, 0.9, 0.9])])
+    assert len(kept) == 3
+    (kept,) = GoodputController(FLAT).select([context()], [draft([0.01])])
+    assert len(kept) == 0
+
+
+def test_sequences_compete_for_the_rows_of_one_pass() -> None:
+    curve = CostCurve(rows=(4, 6, 20), ms=(10.0, 10.5, 50.0))
+    kept = GoodputController(curve).select([context(0), context(1)], [draft([0.9, 0.9, 0.9]), draft([0.2, 0.2])])
+    assert len(kept[0]) > len(kept[1])
+
+
+@given(
+    confidences=st.lists(st.lists(st.floats(0, 1), max_size=5), min_size=1, max_size=3),
+    slopes=st.lists(st.floats(0.01, 5.0), min_size=3, max_size=3),
+)
+@settings(max_examples=80, deadline=None)
+def test_no_other_choice_of_chain_lengths_promises_more(confidences: list[list[float]], slopes: list[float]) -> None:
+    """Exhaustive search over prefixes of chains; the curve is convex, where best-first is optimal."""
+    ms = np.cumsum([10.0, *sorted(slopes)])
+    curve = CostCurve(rows=(2, 6, 12, 20), ms=tuple(float(x) for x in ms))
+    drafts = [draft(c) for c in confidences]
+    controller = GoodputController(curve)
+    kept = controller.select([context(i) for i in range(len(drafts))], drafts)
+
+    def promise(lengths: tuple[int, ...]) -> float:
+        expected = sum(
+            1 + sum(float(np.prod(c[: k + 1])) for k in range(n)) for c, n in zip(confidences, lengths, strict=True)
+        )
+        rows = sum(max(2, n + 1) for n in lengths)
+        return expected / float(curve(np.array([float(rows)]), len(lengths), np.zeros(1))[0] + 0.3)
+
+    best = max(itertools.product(*(range(len(c) + 1) for c in confidences)), key=promise)
+    assert promise(tuple(map(len, kept))) >= 0.97 * promise(best)
+
+
+def test_a_branch_pays_for_the_rows_it_feeds_again() -> None:
+    fork = draft([0.5, 0.45], [ROOT, ROOT])
+    cheap = CostCurve(rows=(2, 16), ms=(10.0, 13.0))
+    dear = CostCurve(rows=(2, 16), ms=(10.0, 13.0), branch_ms=6.0)
+    assert len(GoodputController(cheap).select([context()], [fork])[0]) == 2
+    assert len(GoodputController(dear).select([context()], [fork])[0]) == 1
+
+
+def test_a_change_of_width_must_pay_for_itself() -> None:
+    curve = CostCurve(rows=(2, 8, 16), ms=(10.0, 12.0, 16.0), change_ms=40.0)
+    controller = GoodputController(curve)
+    controller._width = 2.0
+    assert len(controller.select([context()], [draft([0.5, 0.5, 0.5])])[0]) == 1
+    controller._width = 8.0
+    assert len(controller.select([context()], [draft([0.5, 0.5, 0.5])])[0]) == 3
+
+
+def test_sampled_drafts_are_kept_whole() -> None:
+    sampled = tree.chain([3, 4], 0.001, "s", q=[np.ones(8) / 8] * 2)
+    assert GoodputController(STEEP).select([context()], [sampled]) == [sampled]
+
+
+def test_failing_drafts_are_asked_for_ever_more_rarely_and_never_not_at_all() -> None:
+    controller = GoodputController(FLAT)
+    asked = 0
+    for _ in range(400):
+        (budget,) = controller.budgets([context()])
+        if budget:
+            asked += 1
+            controller.observe(Step(0, 0, 1, draft([0.5]), (), (9,), ("target",), ""))
+    assert 20 < asked < 80
+    while not controller.budgets([context()])[0]:
+        pass
+    controller.observe(Step(0, 0, 1, draft([0.5]), (0,), (5, 9), ("x", "target"), ""))
+    assert all(controller.budgets([context()])[0] for _ in range(5))
+
+
+def test_a_curve_is_measured_stored_and_read_back() -> None:
+    target = ToyTarget(64)
+    curve = measure_cost(target, repeats=1)
+    assert not target.sessions
+    assert list(curve.ms) == sorted(curve.ms)
+    assert CostCurve.from_dict(curve.to_dict()) == curve
+    assert FLAT.break_even(16) == pytest.approx(0.1)
+    with pytest.raises(ValueError, match="each of at least two"):
+        CostCurve.from_dict({"rows": [2], "ms": [1.0]})
