@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -108,8 +108,8 @@ class Completion:
                 "total_tokens": self.usage.prompt_tokens + self.usage.completion_tokens,
                 "cached_tokens": self.usage.cached_tokens,
             },
-            "speculation": _fields(self.speculation),
-            "timings": {**_fields(self.timings), "tokens_per_second": self.timings.tokens_per_second},
+            "speculation": asdict(self.speculation),
+            "timings": {**asdict(self.timings), "tokens_per_second": self.timings.tokens_per_second},
             "seed": self.seed,
             "model": self.model,
             "fingerprint": dict(self.fingerprint),
@@ -148,8 +148,8 @@ def completion(
         sources = (source for step in steps for source in step.sources)
         logprobs = tuple(entry for step in steps for entry in step.logprobs or ())
         figures = _speculation(steps, drafter=drafter, verify=rule.name, lossless=rule.lossless)
-        if drafter != "none" and not figures.drafted and figures.steps >= _SILENT_STEPS:
-            warning = warning or f"{drafter} drafted nothing for this text"
+        silent = drafter != "none" and not figures.drafted and figures.steps >= _SILENT_STEPS
+        complaint = warning or (f"{drafter} drafted nothing for this text" if silent else None)
         assert sequence.finish is not None
         answers.append(
             Completion(
@@ -157,7 +157,7 @@ def completion(
                 token_ids=tokens,
                 finish=sequence.finish,
                 usage=replace(sequence.usage, cached_tokens=slot.cached or 0),
-                speculation=replace(figures, warning=warning),
+                speculation=replace(figures, warning=complaint),
                 timings=_timings(steps, handle, sequence.choice),
                 seed=handle.seed,
                 logprobs=logprobs if handle.request.sampling.logprobs is not None else None,
@@ -206,10 +206,6 @@ def _timings(steps: Sequence[Step], handle: Handle, choice: int) -> Timings:
         verify_ms=sum(step.verify_ms for step in decoding),
         overhead_ms=sum(step.overhead_ms for step in decoding),
     )
-
-
-def _fields(record: Speculation | Timings) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
 def _logprob_dict(entry: TokenLogprob) -> dict[str, Any]:

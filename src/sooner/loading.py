@@ -54,6 +54,7 @@ def load(
     """
     from sooner.chat import ChatTemplate
     from sooner.store import resolve
+    from sooner.targets.openvino.width import Width
     from sooner.text import Tokenizer
 
     files = resolve(model, offline=offline, progress=progress)
@@ -65,7 +66,9 @@ def load(
     drafter = make_drafter(draft, target, codec, files.sha256)
     if controller is None:
         fixed = budget is not None or drafter is None
-        controller = FixedController(budget or 0) if fixed else GoodputController(_cost(target, threads))
+        curve = _cost(target, threads)
+        target.width = Width(curve.row_ms, curve.change_ms)
+        controller = FixedController(budget or 0) if fixed else GoodputController(curve)
     return Engine(
         target,
         codec,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "Verdict",
+    "VerifyRule",
     "Work",
 ]
 
@@ -44,6 +45,9 @@ Probabilities = NDArray[np.float64]
 
 ROOT = -1
 """The parent of a draft's first tokens: the last known token, whose row the target always scores."""
+
+TARGET = "target"
+"""The source of tokens that no drafter guessed."""
 
 VerifyRule = Literal["coupled", "rejection", "block", "typical", "lenience"]
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -143,8 +147,8 @@ _SAMPLING_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("logprobs_mode", lambda v: v in ("raw", "processed"), "'raw' or 'processed'"),
     (
         "verify",
-        lambda v: v in ("coupled", "rejection", "block", "typical", "lenience"),
-        "one of coupled, rejection, block, typical, lenience",
+        lambda v: v in get_args(VerifyRule),
+        f"one of {', '.join(get_args(VerifyRule))}",
     ),
 )
 
@@ -301,7 +305,3 @@ class Step:
     def accepted(self) -> int:
         """Drafted tokens that were emitted."""
         return sum(source != TARGET for source in self.sources)
-
-
-TARGET = "target"
-"""The source of tokens that no drafter guessed."""

@@ -43,8 +43,6 @@ __all__ = [
 ]
 
 
-
-
 Loader: TypeAlias = "Callable[..., Engine]"
 """What turns a model's name and the options of `sooner.load` into an engine: that function, or what a test puts in
 its place. `main` hands it to the commands as the context's object, so that nothing has to be patched."""

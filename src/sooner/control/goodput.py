@@ -21,25 +21,28 @@ __all__ = ["GoodputController"]
 _PATIENCE = 8
 _RAREST = 16
 _LEAST = 0.02
-
-_STAY = 4.0
-"""Steps over which a change of a pass's width must pay for itself."""
+_PACE = 0.02
+"""How fast the running estimate of tokens per millisecond follows."""
 
 
 class GoodputController:
-    """Chooses, for all sequences of a pass together, the draft nodes that raise expected tokens per millisecond.
+    """Chooses, for all sequences of a pass together, the draft nodes whose expected tokens are worth their time.
 
-    ``budget``: most candidates asked of the drafter per sequence. ``overhead_ms``: what a step costs besides its pass.
-    A sequence whose drafts keep failing is asked for them ever more rarely, at least every `_RAREST` steps.
+    Worth is measured at the pace reached so far: a choice that expects E tokens in t ms gains E - pace * t. A pass of
+    another width than the last costs ``curve.change_ms`` more, so the width stays while that pays, and rows up to it
+    are free. ``budget``: most candidates asked of the drafter per sequence. ``overhead_ms``: what a step costs besides
+    its pass. A sequence whose drafts keep failing is asked for them ever more rarely, at least every `_RAREST` steps.
     """
 
-    def __init__(self, curve: CostCurve, *, budget: int = 32, overhead_ms: float = 0.3) -> None:
+    def __init__(self, curve: CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
         self.curve = curve
         self._budget = budget
         self._overhead_ms = overhead_ms
         self._misses: dict[int, int] = {}
         self._turn = 0
         self._width = 0.0
+        self._missed_ms = 0.0
+        self._pace = 1.0 / (curve.ms[0] + overhead_ms)
 
     def budgets(self, contexts: Sequence[Context]) -> list[int]:
         """Zero for sequences whose turn it is not, else the cap on candidates."""
@@ -59,11 +62,10 @@ class GoodputController:
                 if value > _LEAST:
                     offers.append((-value, which, node))
         if not offers:
-            return list(drafts) if any(draft.q for draft in drafts) else [EMPTY_DRAFT] * len(drafts)
+            return [draft if draft.q else EMPTY_DRAFT for draft in drafts]
         offers.sort()
-        count = self._best_prefix(drafts, offers)
         chosen: list[list[int]] = [[] for _ in drafts]
-        for _, which, node in offers[:count]:
+        for _, which, node in offers[: self._choose(*self._prefixes(drafts, offers), len(drafts))]:
             chosen[which].append(node)
         return [
             draft if draft.q or len(nodes) == len(draft) else tree.prune(draft, nodes) if nodes else EMPTY_DRAFT
@@ -80,43 +82,56 @@ class GoodputController:
     def _pause(self, id: int) -> int:
         return int(min(2 ** (self._misses.get(id, 0) // _PATIENCE), _RAREST))
 
-    def _best_prefix(self, drafts: Sequence[Draft], offers: Sequence[tuple[float, int, int]]) -> int:
-        """How many offers maximise expected tokens over time; rows as the curve's target would lay them out."""
-        n = len(drafts)
-        rows, branches, expected = np.empty(len(offers) + 1), np.zeros(len(offers) + 1), np.empty(len(offers) + 1)
-        length = [1] * n  # rows of each sequence; a pass feeds at least two
-        total, forks, tokens = 2.0 * n, 0.0, float(n)
+    def _prefixes(
+        self, drafts: Sequence[Draft], offers: Sequence[tuple[float, int, int]]
+    ) -> tuple[Series, Series, Series]:
+        """Rows, further branches and expected tokens of a pass that takes the first 0, 1, 2, ... offers."""
+        size = len(offers) + 1
+        rows, branches, expected = np.empty(size), np.zeros(size), np.empty(size)
+        lengths = [1] * len(drafts)
+        total, forks, tokens = (
+            2.0 * len(drafts),
+            0.0,
+            float(len(drafts)),
+        )  # a pass feeds two rows of a sequence at least
         rows[0], expected[0] = total, tokens
         ends: list[set[int]] = [{ROOT} for _ in drafts]
-        depths = [tree.depths(draft) for draft in drafts]
+        levels: list[dict[int, int]] = [{ROOT: 0} for _ in drafts]
         for i, (value, which, node) in enumerate(offers, start=1):
             parent = drafts[which].parents[node]
+            level = levels[which][node] = levels[which][parent] + 1
             if parent in ends[which]:
                 ends[which].discard(parent)
-                added = 1.0
+                total += 0.0 if lengths[which] == 1 else 1.0
             else:
-                added = 1.0 + self.curve.refeed * depths[which][node]
+                total += 1.0 + self.curve.refeed * level
                 forks += 1.0
             ends[which].add(node)
-            total += added - (1.0 if length[which] == 1 else 0.0)
-            length[which] += 1
+            lengths[which] += 1
             tokens -= value
             rows[i], branches[i], expected[i] = total, forks, tokens
-        best = int((expected / self._cost(rows, n, branches)).argmax())
-        self._width = rows[best] if rows[best] > self._width or self._narrower(rows[best], n) else self._width
-        return best
+        return rows, branches, expected
 
-    def _cost(self, rows: NDArray[np.float64], sequences: int, branches: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of each choice: as wide as the last pass costs nothing extra; narrower may be padded to it."""
+    def _choose(self, rows: Series, branches: Series, expected: Series, sequences: int) -> int:
+        """How many offers to take. Leaving the width is a purchase: made once staying has cost as much."""
         ms = self.curve(rows, sequences, branches)
-        if self.curve.change_ms > 0.0:
-            changed = ms + self.curve.change_ms / _STAY
-            stay = self.curve(np.full_like(rows, self._width), sequences, branches)
-            ms = np.where(rows > self._width, changed, np.minimum(stay, changed))
-        cost: NDArray[np.float64] = ms + self._overhead_ms
-        return cost
+        gain = expected - self._pace * ms
+        best = int(gain.argmax())
+        inside = np.flatnonzero(rows <= self._width)
+        if self.curve.change_ms > 0.0 and len(inside) and rows[best] != self._width:
+            stay = int(inside[expected[inside].argmax()])
+            stay_ms = float(self.curve(np.array([self._width]), sequences, branches[stay : stay + 1])[0])
+            lost = float(gain[best] - (expected[stay] - self._pace * stay_ms)) / self._pace
+            self._missed_ms = max(0.0, self._missed_ms + lost) if lost > 0.0 else 0.5 * self._missed_ms
+            if self._missed_ms <= self.curve.change_ms:
+                return self._take(stay, expected, stay_ms)
+        self._width = float(rows[best])
+        self._missed_ms = 0.0
+        return self._take(best, expected, float(ms[best]))
 
-    def _narrower(self, rows: float, sequences: int) -> bool:
-        """Whether going down to ``rows`` is worth a change of width."""
-        wide, narrow = self.curve(np.array([self._width, rows]), sequences, np.zeros(2))
-        return bool(wide > narrow + self.curve.change_ms / _STAY)
+    def _take(self, choice: int, expected: Series, ms: float) -> int:
+        self._pace += _PACE * (float(expected[choice]) / (ms + self._overhead_ms) - self._pace)
+        return choice
+
+
+Series = NDArray[np.float64]

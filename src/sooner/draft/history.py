@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sooner.protocols import Context
 
-__all__ = ["Histories", "History", "match_confidence"]
+__all__ = ["Histories", "History", "match_confidence", "repeated"]
 
 
 class History:
@@ -37,11 +37,7 @@ class History:
 
     def copy(self, start: int, count: int) -> list[int]:
         """``count`` tokens from ``start``; past the end it goes on in what it has copied (a period repeats)."""
-        copied: list[int] = self._room[start : min(start + count, self._length)].tolist()
-        period = len(copied)
-        while len(copied) < count:
-            copied.append(copied[len(copied) - period])
-        return copied
+        return repeated(self._room[start : min(start + count, self._length)].tolist(), count)
 
 
 class Histories:
@@ -64,6 +60,14 @@ class Histories:
     def forget(self, id: int) -> None:
         """Drop a sequence; an unknown id is fine."""
         self._by_id.pop(id, None)
+
+
+def repeated(copied: list[int], count: int) -> list[int]:
+    """``copied`` made ``count`` tokens long by copying on from its own start: a period repeats."""
+    period = len(copied)
+    while len(copied) < count:
+        copied.append(copied[len(copied) - period])
+    return copied
 
 
 def match_confidence(length: int) -> float:

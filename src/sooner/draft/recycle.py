@@ -33,7 +33,7 @@ class RecycleDrafter:
 
     name = "recycle"
 
-    def __init__(self, *, max: int = 16, depth: int = 8, width: int = 4, size: int = 60_000) -> None:
+    def __init__(self, *, max: int = 8, depth: int = 6, width: int = 4, size: int = 60_000) -> None:
         self._max = at_least(1, max=max)
         self._depth = at_least(1, depth=depth)
         self._width = at_least(1, width=width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sooner import tree
-from sooner.draft.history import match_confidence
+from sooner.draft.history import match_confidence, repeated
 from sooner.draft.options import at_least, within
 from sooner.protocols import Context
 from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
@@ -85,11 +85,7 @@ class SuffixAutomaton:
 
     def copy(self, count: int) -> list[int]:
         """``count`` tokens after the earlier occurrence; past the end it goes on in what it has copied."""
-        copied = self.tokens[self.end : self.end + count]
-        period = len(copied)
-        while len(copied) < count:
-            copied.append(copied[len(copied) - period])
-        return copied
+        return repeated(self.tokens[self.end : self.end + count], count)
 
 
 class SuffixDrafter:

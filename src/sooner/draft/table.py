@@ -93,7 +93,7 @@ class TableDrafter:
 
     name = "table"
 
-    def __init__(self, *, path: str = "", model: str = "", max: int = 16, depth: int = 8, width: int = 3) -> None:
+    def __init__(self, *, path: str = "", model: str = "", max: int = 8, depth: int = 6, width: int = 3) -> None:
         found = Path(path) if path else packaged_table(model)
         if found is None:
             raise DraftError("no table is shipped for this model: give path=FILE.npz, or draft with suffix,recycle")

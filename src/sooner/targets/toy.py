@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sooner import tree
 from sooner.errors import TargetError
 from sooner.types import Draft, Logits, Rows, Work
 
@@ -95,8 +96,7 @@ class ToyTarget:
         assert isinstance(session, ToySession)
         session.tokens.extend(work.tokens)
         session.pending = work.draft
-        deepest = max((len(work.draft.path(i)) for i in range(len(work.draft))), default=0)
-        if len(session.tokens) + deepest > self._context:
+        if len(session.tokens) + tree.depth(work.draft) > self._context:
             raise TargetError("a draft reaches past the toy context")
         if not work.logits:
             return Rows(np.zeros((0, self._vocab_size), np.float32))

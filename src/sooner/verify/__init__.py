@@ -35,7 +35,7 @@ def create_verifier(rule: str, **options: float) -> Verifier:
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise InvalidRequest(f"verify must be one of {', '.join(RULES)}, not {rule!r}{hint}", "verify")
     make = RULES[rule]
-    known = [name for name in inspect.signature(make).parameters if name not in ("args", "kwargs")]
+    known = list(inspect.signature(make).parameters)
     for name in options:
         if name not in known:
             wanted = f"options are {', '.join(known)}" if known else "it takes no options"

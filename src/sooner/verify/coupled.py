@@ -25,12 +25,10 @@ class CoupledVerifier:
 
     def verify(self, draft: Draft, law: Callable[[int], Law], coins: Coins) -> Verdict:
         """Walk down along the target's draws; asks for the rows on that path only."""
-        path: list[int] = []
         node = ROOT
         while True:
             token = law(node).draw()
             child = draft.child(node, token)
             if child is None:
-                return Verdict(tuple(path), token)
-            path.append(child)
+                return Verdict(draft.path(node), token)
             node = child

@@ -33,7 +33,6 @@ class LenienceVerifier:
 
     def verify(self, draft: Draft, law: Callable[[int], Law], coins: Coins) -> Verdict:
         """Walk down while a child is accepted; asks for the rows on that path only."""
-        path: list[int] = []
         node = ROOT
         while True:
             p = law(node).p
@@ -42,8 +41,7 @@ class LenienceVerifier:
             else:
                 child, p = self._try_deterministic(draft, node, p, coins)
             if child is None:
-                return Verdict(tuple(path), coins.draw(p))
-            path.append(child)
+                return Verdict(draft.path(node), coins.draw(p))
             node = child
 
     def _try_deterministic(

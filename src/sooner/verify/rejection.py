@@ -27,7 +27,6 @@ class RejectionVerifier:
 
     def verify(self, draft: Draft, law: Callable[[int], Law], coins: Coins) -> Verdict:
         """Walk down while a child is accepted; asks for the rows on that path only."""
-        path: list[int] = []
         node = ROOT
         while True:
             p = law(node).p
@@ -36,8 +35,7 @@ class RejectionVerifier:
                 token = coins.draw(p)
                 child = None if node in draft.q else draft.child(node, token)
                 if child is None:
-                    return Verdict(tuple(path), token)
-            path.append(child)
+                    return Verdict(draft.path(node), token)
             node = child
 
 

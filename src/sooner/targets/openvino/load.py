@@ -14,10 +14,9 @@ from sooner.targets.openvino.graph import paged_graph
 from sooner.targets.openvino.kv import KVCache, bytes_per_block
 from sooner.targets.openvino.machine import processor
 from sooner.targets.openvino.memory import plan_memory
-from sooner.targets.openvino.probe import fitted_width, quick_check
+from sooner.targets.openvino.probe import quick_check
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.target import OpenVINOTarget
-from sooner.targets.openvino.width import Width
 
 __all__ = ["Files", "KVPrecision", "Precision", "load"]
 
@@ -70,8 +69,8 @@ def load(
     ``threads``: None lets OpenVINO choose. ``precision``: "auto" is bf16 where the processor computes it, else f32.
     ``pool_tokens``: size of the KV pool; None takes it from the machine's memory. ``taps``: layers whose outgoing
     rows `Rows.hidden` shows (``[1 + n, len(taps) * H]``; negative counts from the last). ``log`` receives the plan.
-    Whether rows are invariant and what a change of a pass's width costs is measured here, in some 20 short passes,
-    unless ``recall`` knows it of the same model, engine, processor and precisions; ``remember`` keeps it.
+    Whether rows are invariant is measured here, in some ten short passes, unless
+    ``recall`` knows it of the same model, engine, processor and precisions; ``remember`` keeps it.
     Raises `ModelError`, `InvalidRequest`, `TargetError`.
     """
     import openvino as ov
@@ -105,7 +104,7 @@ def load(
     }
     runner = Runner(compiled, kv.tensors, len(taps))
     target = OpenVINOTarget(runner, kv, plan, vocab_size=vocab_size, fingerprint=fingerprint)
-    _measure(target, f"measured\n{sorted(fingerprint.items())}\n{threads}", recall, remember)
+    _measure(target, f"rows\n{sorted(fingerprint.items())}\n{threads}", recall, remember)
     if log and not target.row_invariant:
         log("rows depend on how they are scored on this machine: texts are equal up to numeric near-ties only")
     return target
@@ -119,11 +118,9 @@ def _measure(
 ) -> None:
     known = recall(key)
     if known is None:
-        width = fitted_width(target)
-        known = {"row_invariant": quick_check(target), "row_ms": width.row_ms, "change_ms": width.change_ms}
+        known = {"row_invariant": quick_check(target)}
         remember(key, known)
     target.row_invariant = bool(known["row_invariant"])
-    target.width = Width(float(known["row_ms"]), float(known["change_ms"]))
 
 
 def _precisions(core: Any, precision: str, kv_precision: str) -> tuple[str, str]:

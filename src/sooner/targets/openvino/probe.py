@@ -16,10 +16,9 @@ from sooner.targets.openvino.graph import BLOCK_SIZE
 from sooner.targets.openvino.layout import Pass, paths
 from sooner.targets.openvino.session import OpenVINOSession
 from sooner.targets.openvino.target import OpenVINOTarget
-from sooner.targets.openvino.width import Width
 from sooner.types import EMPTY_DRAFT, ROOT, Draft, Logits, Work
 
-__all__ = ["Comparison", "PassCost", "RowVerdict", "check_rows", "fitted_width", "pass_costs", "quick_check"]
+__all__ = ["Comparison", "PassCost", "RowVerdict", "check_rows", "pass_costs", "quick_check"]
 
 
 @dataclass(slots=True)
@@ -115,20 +114,6 @@ def pass_costs(
                         times.setdefault((count, n, context), []).extend(steady)
     return [PassCost(*key, float(np.median(values))) for key, values in times.items()]
 
-
-def fitted_width(target: OpenVINOTarget) -> Width:
-    """A `Width` with the costs measured here, by ten short passes."""
-    times: dict[tuple[int, bool], list[float]] = {}
-    with _timed_passes(target, 8, 1) as timed:
-        for n, changed in (*_WIDTHS, *_WIDTHS):
-            times.setdefault((n, changed), []).append(timed(1, n))
-    narrow, wide = min(times[2, False]), min(times[10, False])
-    change = min(min(times[2, True]) - narrow, min(times[10, True]) - wide)
-    return Width(row_ms=max((wide - narrow) / 8, 1e-3), change_ms=max(change, 0.0))
-
-
-_WIDTHS = ((2, True), (2, False), (10, True), (10, False), (10, False))
-"""Rows of the passes that measure widths, and whether the width changes there."""
 
 _NEAR = 128
 """Controls that prefill anew for every row stay below this position."""
