@@ -76,6 +76,25 @@ def test_a_drafter_that_never_drafts_is_said() -> None:
     assert answer.speculation.warning == "malicious drafted nothing for this text"
 
 
+class FirstSilent(Malicious):
+    """Drafts for every sequence but the first it meets."""
+
+    def __init__(self) -> None:
+        super().__init__(Draft((3,), (-1,), (0.5,), ("m",)))
+        self.first: int | None = None
+
+    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+        if self.first is None:
+            self.first = contexts[0].id
+        return [Draft() if context.id == self.first else self.what for context in contexts]
+
+
+def test_silence_is_said_of_the_choice_it_concerns() -> None:
+    silent, drafted = toy_engine(FirstSilent()).generate(PROMPTS[0], **{**OPTIONS, "max_tokens": 60, "n": 2}).choices
+    assert silent.speculation.warning == "malicious drafted nothing for this text"
+    assert (drafted.speculation.drafted > 0, drafted.speculation.warning) == (True, None)
+
+
 def test_a_failing_pass_ends_its_requests_and_serves_the_next() -> None:
     engine = toy_engine()
     good = engine.target.score
