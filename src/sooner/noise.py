@@ -92,8 +92,19 @@ def _uniforms(hashes: Hashes) -> Probabilities:
 
 def exponentials(key: int, ids: Sequence[int] | NDArray[np.integer]) -> Probabilities:
     """Exp(1) noise for token ids ``ids`` of one stream, float64, each in [2**-53, 36.8)."""
+    if len(ids) <= _FEW:
+        return -np.log([_uniform(key, int(i)) for i in ids])
     unsigned: Hashes = np.asarray(ids, dtype=np.uint64)
     return -np.log(_uniforms(_hashes(key, unsigned)))
+
+
+_FEW = 12
+"""Up to here plain integers are quicker than arrays; both give the same bits."""
+
+
+def _uniform(key: int, index: int) -> float:
+    """One of `_uniforms(_hashes(key, ...))`."""
+    return ((_mix((key + (index + 1) * _GAMMA) & _MASK) >> 12) + 0.5) * 2.0**-52
 
 
 _HEAD = 12.0
@@ -140,9 +151,8 @@ class StepCoins:
         self._count = 0
 
     def _uniform(self) -> float:
-        u = (_mix((self._key + (self._count + 1) * _GAMMA) & _MASK) >> 12) + 0.5
         self._count += 1
-        return u * 2.0**-52
+        return _uniform(self._key, self._count - 1)
 
     def accept(self, numerator: float, denominator: float = 1.0) -> bool:
         """True with probability ``min(1, numerator / denominator)``."""
