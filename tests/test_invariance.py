@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import sooner
+from sooner.control.cost import CostCurve
 from sooner.control.fixed import FixedController
+from sooner.control.goodput import GoodputController
 from sooner.draft import create_drafter
 from sooner.draft.oracle import OracleDrafter
 from sooner.engine import Engine
+from sooner.loading import make_drafter
 from sooner.protocols import Drafter
 from sooner.types import Rows, Work
 from test_engine_laws import visible
@@ -26,6 +29,7 @@ PROMPTS = [
 ]
 OPTIONS: dict[str, Any] = {"max_tokens": 70, "seed": 11, "logprobs": 2, "ignore_eos": True}
 TEMPERATURES = (0.0, 0.8)
+CURVE = CostCurve(rows=(2, 4, 8, 16), ms=(9.0, 9.5, 12.0, 17.0), branch_ms=0.6, refeed=1.0, change_ms=4.0)
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +63,32 @@ def make(name: str, engine: Engine, truth: Mapping[tuple[int, ...], Sequence[int
             return OracleDrafter(truth, max=12, error_at=0)
         case "tree":
             return create_drafter("random:tree=true,max=10", vocab_size=engine.target.vocab_size)
+        case "cascade":
+            return make_drafter("cascade", engine.target, engine.codec, engine.target.fingerprint["model"])
         case _:
             return create_drafter(name, target=engine.target, vocab_size=engine.target.vocab_size)
 
 
 @pytest.mark.parametrize(
     ("name", "budget"),
-    [("none", 0), ("ngram", 5), ("suffix", 8), ("given", 12), ("random", 3), ("tree", 7), ("wrong", 6), ("self", 2)],
+    [
+        ("none", 0),
+        ("ngram", 5),
+        ("suffix", 8),
+        ("given", 12),
+        ("random", 3),
+        ("tree", 7),
+        ("wrong", 6),
+        ("self", 2),
+        ("cascade", -1),
+    ],
 )
 def test_drafts_and_mixed_batches_change_no_bit(engine: Engine, plain: Plain, name: str, budget: int) -> None:
     runs = list(plain)
     requests = [engine.request(PROMPTS[i], temperature=t, expected=plain[i, t].text, **OPTIONS) for i, t in runs]
     truth = {r.prompt: plain[run].token_ids for r, run in zip(requests, runs, strict=True)}
     engine.drafter = make(name, engine, truth)
-    engine.controller = FixedController(budget)
+    engine.controller = FixedController(budget) if budget >= 0 else GoodputController(CURVE)
     handles = [engine.submit(request) for request in requests]
     for handle, run in zip(handles, runs, strict=True):
         list(engine.follow(handle))
