@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sooner.errors import InvalidRequest, UnsupportedModel
+from sooner.errors import InvalidRequest, UnsupportedModel, one_line
 
 __all__ = ["ChatTemplate"]
 
@@ -50,7 +50,7 @@ class ChatTemplate:
         try:
             return self._compiled.render(messages=turns, add_generation_prompt=add_generation_prompt, **context)
         except Exception as error:  # a template is a program: it can fail in any way
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            reason = one_line(error)
             raise InvalidRequest(f"the model's chat template refuses these messages: {reason}", "messages") from error
 
 
@@ -103,7 +103,7 @@ class _Compiled:
         try:
             self._template = self._sandbox.from_string(source)
         except (TemplateError, RecursionError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)
             raise UnsupportedModel(f"the model's chat template is not valid ({reason}); use another model") from error
 
     def render(self, **context: Any) -> str:

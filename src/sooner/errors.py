@@ -27,7 +27,13 @@ __all__ = [
     "SoonerError",
     "TargetError",
     "UnsupportedModel",
+    "one_line",
 ]
+
+
+def one_line(error: Exception) -> str:
+    """A stranger's message as part of one of ours: on one line, of bounded length, its type where it says nothing."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 class SoonerError(Exception):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sooner.errors import CorruptModel, InvalidRequest, ModelNotFound, UnsupportedModel
+from sooner.errors import CorruptModel, InvalidRequest, ModelNotFound, UnsupportedModel, one_line
 
 if TYPE_CHECKING:
     import tokenizers
@@ -35,11 +35,6 @@ class TextCodec(Protocol):
     @property
     def eos_ids(self) -> frozenset[int]:
         """The tokens that end a text."""
-        ...
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The control tokens: they steer the model and are no text."""
         ...
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
@@ -121,7 +116,7 @@ class Tokenizer:
         try:
             core = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
-            raise CorruptModel(f"{path} cannot be read ({_one_line(error)}); download it again") from error
+            raise CorruptModel(f"{path} cannot be read ({one_line(error)}); download it again") from error
         settings = _Settings(path.parent)
         return cls(core, eos_ids=settings.eos_ids(core), bos=settings.token("bos"), eos=settings.token("eos"))
 
@@ -259,9 +254,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise CorruptModel(f"{path} cannot be read ({_one_line(error)}); download it again") from error
+        raise CorruptModel(f"{path} cannot be read ({one_line(error)}); download it again") from error
     return value if isinstance(value, dict) else {}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -35,7 +35,6 @@ class WordCodec:
 
     vocab_size = len(_WORDS)
     eos_ids = frozenset({0})
-    special_ids = frozenset({0})
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """The ids of a text made of known words. Raises `ValueError` at an unknown one."""
