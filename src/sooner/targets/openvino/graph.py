@@ -14,7 +14,7 @@ import numpy as np
 
 from sooner.errors import CorruptModel, TargetError, UnsupportedModel
 
-__all__ = ["BLOCK_SIZE", "HIDDEN", "INPUTS", "paged_graph"]
+__all__ = ["BLOCK_SIZE", "INPUTS", "block_count", "last_line", "paged_graph"]
 
 BLOCK_SIZE = 32
 """Tokens in one block of the CPU plugin's KV cache."""
@@ -33,7 +33,7 @@ INPUTS = (
 )
 """Inputs of a paged graph besides its ``key_cache.N`` and ``value_cache.N``; ``rows`` is ours, the rest OpenVINO's."""
 
-HIDDEN = "hidden.{layer}"
+_HIDDEN = "hidden.{layer}"
 """Name of the output that holds the rows leaving ``layer``."""
 
 _CACHE = re.compile(r"(key|value)_cache\.\d+")
@@ -42,6 +42,11 @@ _LAYER_OUTPUT = (
     re.compile(r"model\.layers\.self_attn\.add1\.layer(\d+)"),  # OpenVINO GenAI's GGUF reader
 )
 _SLIDING_WINDOW_PORT = 10
+
+
+def block_count(tokens: int) -> int:
+    """Blocks that hold ``tokens`` tokens."""
+    return -(-tokens // BLOCK_SIZE)
 
 
 def paged_graph(core: Any, xml: Path, taps: Sequence[int] = (), precision: str = "f32") -> Any:
@@ -54,7 +59,7 @@ def paged_graph(core: Any, xml: Path, taps: Sequence[int] = (), precision: str =
     try:
         model = core.read_model(xml)
     except RuntimeError as error:
-        raise CorruptModel(f"{xml} cannot be read: {_first_line(error)}; import the model again") from error
+        raise CorruptModel(f"{xml} cannot be read: {last_line(error)}; import the model again") from error
     _make_paged(model, xml)
     _refuse_unsupported(model, xml)
     _gather_rows(model, xml, taps, precision)
@@ -74,7 +79,7 @@ def _make_paged(model: Any, xml: Path) -> None:
         paged_attention_transformation(model, allow_qq_bias=True)
     except RuntimeError as error:
         raise UnsupportedModel(
-            f"{xml} has no attention that can be paged ({_first_line(error)}); use a decoder-only llama or qwen2 model"
+            f"{xml} has no attention that can be paged ({last_line(error)}); use a decoder-only llama or qwen2 model"
         ) from error
 
 
@@ -108,7 +113,7 @@ def _gather_rows(model: Any, xml: Path, taps: Sequence[int], precision: str) -> 
     results = []
     for layer, output in outputs:
         hidden = ops.convert(gathered(output), precision)
-        hidden.output(0).get_tensor().set_names({HIDDEN.format(layer=layer)})
+        hidden.output(0).get_tensor().set_names({_HIDDEN.format(layer=layer)})
         results.append(ops.result(hidden))
     model.add_parameters([rows])
     model.add_results(results)
@@ -154,6 +159,7 @@ def _check_inputs(model: Any, xml: Path) -> None:
         raise UnsupportedModel(f"{xml} wants the inputs {', '.join(unknown)}, which a plain text model does not have")
 
 
-def _first_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """What an OpenVINO error comes to: it puts places in its source first and the reason last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sooner.targets.openvino.graph import BLOCK_SIZE
+from sooner.targets.openvino.graph import BLOCK_SIZE, block_count
 from sooner.types import EMPTY_DRAFT, ROOT, Draft
 
 __all__ = ["Branch", "Pass", "branches", "paths"]
@@ -44,7 +44,7 @@ class Branch:
     @property
     def end_block(self) -> int:
         """The index after the last block written."""
-        return -(-self.end // BLOCK_SIZE)
+        return block_count(self.end)
 
 
 def paths(draft: Draft) -> list[tuple[int, ...]]:
@@ -129,7 +129,7 @@ class Pass:
         self.tokens += [0] * pad
         self.positions += [end - 1] * pad
         self.begins[-1] += pad
-        if -(-(end + pad) // BLOCK_SIZE) > self.block_begins[-1] - self.block_begins[-2]:
+        if block_count(end + pad) > self.block_begins[-1] - self.block_begins[-2]:
             self.blocks.append(scratch)
             self.block_begins[-1] += 1
         self.longest = max(self.longest, end + pad)

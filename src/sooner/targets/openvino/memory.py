@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sooner.errors import InvalidRequest, TargetError
-from sooner.targets.openvino.graph import BLOCK_SIZE
+from sooner.targets.openvino.graph import BLOCK_SIZE, block_count
 
 __all__ = ["MemoryPlan", "available_bytes", "plan_memory"]
 
@@ -87,13 +87,13 @@ def plan_memory(
         if pool_tokens < _SMALLEST:
             raise InvalidRequest(f"pool_tokens must be at least {_SMALLEST}, not {pool_tokens}", "pool_tokens")
         usable = min(context, pool_tokens)
-        blocks = max(_blocks(pool_tokens), _blocks(usable) + 1)
+        blocks = max(block_count(pool_tokens), block_count(usable) + 1)
     else:
-        blocks = min(int((available - logits) * _SHARE) // block_bytes, _CONTEXTS * _blocks(context) + 1)
+        blocks = min(int((available - logits) * _SHARE) // block_bytes, _CONTEXTS * block_count(context) + 1)
         if blocks * BLOCK_SIZE <= min(_SMALLEST, context):
             raise TargetError(f"{_size(available)} leave no room for a KV cache: free memory or use a smaller model")
         usable = min(context, (blocks - 1) * BLOCK_SIZE)
-    return MemoryPlan(available, weights, block_bytes, blocks, _blocks(usable), usable, context, logits)
+    return MemoryPlan(available, weights, block_bytes, blocks, block_count(usable), usable, context, logits)
 
 
 def available_bytes() -> int:
@@ -135,10 +135,6 @@ def _folders(root: Path) -> list[Path]:
         return [root]
     own = [root / line.split(":", 2)[2].lstrip("/") for line in lines if line.count(":") >= 2]
     return [root, *(folder for start in own for folder in (start, *start.parents) if root in folder.parents)]
-
-
-def _blocks(tokens: int) -> int:
-    return -(-tokens // BLOCK_SIZE)
 
 
 def _size(count: int) -> str:

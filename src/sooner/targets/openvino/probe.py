@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sooner.targets.openvino.graph import BLOCK_SIZE
+from sooner import tree
+from sooner.targets.openvino.graph import block_count
 from sooner.targets.openvino.layout import Pass, paths
 from sooner.targets.openvino.session import OpenVINOSession
 from sooner.targets.openvino.target import OpenVINOTarget
-from sooner.types import EMPTY_DRAFT, ROOT, Draft, Logits, Work
+from sooner.types import ROOT, Draft, Logits, Work
 
 __all__ = ["Comparison", "PassCost", "RowVerdict", "check_rows", "pass_costs", "quick_check"]
 
@@ -179,7 +180,7 @@ class _Probe:
         for place in self._places(count, 1, _NEAR):
             with self._prefilled(place) as table, self._prefilled(2) as other:
                 flat = Pass()
-                flat.rows.append(flat.feed(place, self.tokens[place : place + 1], table[: _blocks(place + 1)]))
+                flat.rows.append(flat.feed(place, self.tokens[place : place + 1], table[: block_count(place + 1)]))
                 flat.feed(0, self.tokens[:4], other[:1])
                 result.add(self.target.runner.run(flat)[0], self.reference[place : place + 1])
         return result
@@ -189,7 +190,7 @@ class _Probe:
         result = Comparison(f"prefill of {self.length - 1} + 1")
         with self._prefilled(self.length - 1) as table:
             flat = Pass()
-            flat.rows.append(flat.feed(self.length - 1, self.tokens[-1:], table[: _blocks(self.length)]))
+            flat.rows.append(flat.feed(self.length - 1, self.tokens[-1:], table[: block_count(self.length)]))
             result.add(self.target.runner.run(flat)[0], self.reference[-1:])
         return result
 
@@ -208,9 +209,9 @@ class _Probe:
     @contextmanager
     def _prefilled(self, length: int) -> Iterator[list[int]]:
         """Blocks of our own that hold the first ``length`` tokens (at least 2), with room for a short draft."""
-        table = [self.target.pool.take() for _ in range(_blocks(length) + 1)]
+        table = [self.target.pool.take() for _ in range(block_count(length) + 1)]
         flat = Pass()
-        flat.feed(0, self.tokens[:length], table[: _blocks(length)])
+        flat.feed(0, self.tokens[:length], table[: block_count(length)])
         try:
             self.target.runner.run(flat)
             yield table
@@ -226,21 +227,21 @@ class _Probe:
         text = self.tokens[place + 1 : place + 1 + depth]
         strangers = _random_tokens(self.target, 3, place)
         parents = (ROOT, 0, 1, ROOT, *range(3, 2 + len(text)))
-        return _draft((*strangers, *text), parents)
+        return Draft((*strangers, *text), parents, (1.0,) * len(parents), ("probe",) * len(parents))
 
 
 def _masked(place: int, root: int, draft: Draft, table: Sequence[int]) -> tuple[Pass, list[int]]:
     """A tree as one sequence with a mask; also the rows of its last branch, root first."""
     flat = Pass()
     n = 1 + len(draft)
-    flat.feed(place, (root, *draft.tokens), table[: _blocks(place + n)])
-    for node in range(len(draft)):
-        above = [0, *(i + 1 for i in draft.path(node))]
-        flat.positions[node + 1] = place + len(above) - 1
-    lines = [[0], *([0, *(i + 1 for i in draft.path(node))] for node in range(len(draft)))]
-    flat.bias = [int(column in line) for line in lines for column in range(n)]
+    flat.feed(place, (root, *draft.tokens), table[: block_count(place + n)])
+    flat.positions[1:] = [place + level for level in tree.depths(draft)]
+    mask = np.eye(n, dtype=np.bool_)
+    mask[:, 0] = True
+    mask[1:, 1:] = tree.ancestor_mask(draft)
+    flat.bias = mask.astype(int).ravel().tolist()
     flat.bias_begins = [0, n * n]
-    return flat, lines[-1]
+    return flat, [0, *(node + 1 for node in paths(draft)[-1])]
 
 
 @contextmanager
@@ -277,17 +278,9 @@ def _opened(target: OpenVINOTarget, count: int = 1) -> Iterator[list[OpenVINOSes
         target.pool.purge()
 
 
-def _blocks(tokens: int) -> int:
-    return -(-tokens // BLOCK_SIZE)
-
-
 def _random_tokens(target: OpenVINOTarget, count: int, seed: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng([seed, 7]).integers(0, target.vocab_size, count).tolist())
 
 
 def _chain(tokens: Sequence[int]) -> Draft:
-    return _draft(tuple(tokens), tuple(range(ROOT, len(tokens) - 1))) if tokens else EMPTY_DRAFT
-
-
-def _draft(tokens: tuple[int, ...], parents: tuple[int, ...]) -> Draft:
-    return Draft(tokens, parents, (1.0,) * len(tokens), ("probe",) * len(tokens))
+    return tree.chain(tokens, 1.0, "probe")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sooner.errors import TargetError
-from sooner.targets.openvino.graph import INPUTS
+from sooner.targets.openvino.graph import INPUTS, last_line
 from sooner.targets.openvino.layout import Pass
 from sooner.types import Logits
 
@@ -41,11 +41,6 @@ class Runner:
             self._tensors[name] = tensor
             self._request.set_tensor(name, tensor)
 
-    @property
-    def latency_ms(self) -> float:
-        """Milliseconds the last pass spent inside OpenVINO."""
-        return float(self._request.latency)
-
     def run(self, flat: Pass) -> tuple[Logits, NDArray[np.float32] | None]:
         """Logits ``[R, V]`` and, with taps, hidden rows ``[R, taps * H]`` of ``flat.rows``; valid until the next run.
 
@@ -65,7 +60,7 @@ class Runner:
             self._request.start_async()
             self._request.wait()
         except RuntimeError as error:
-            raise TargetError(f"the pass failed in OpenVINO: {str(error).strip().splitlines()[-1]}") from error
+            raise TargetError(f"the pass failed in OpenVINO: {last_line(error)}") from error
         logits: Logits = self._request.get_output_tensor(0).data[:, 0]
         # The maximum is not finite if a row holds NaN or +inf; reading each value again for -inf would cost more.
         if len(logits) and not np.isfinite(logits.max()):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sooner.errors import TargetError
-from sooner.targets.openvino.graph import BLOCK_SIZE
+from sooner.targets.openvino.graph import BLOCK_SIZE, block_count
 from sooner.targets.openvino.layout import Branch, branches
 from sooner.targets.openvino.pool import BlockPool, Parent
 from sooner.types import EMPTY_DRAFT, Work
@@ -81,11 +81,8 @@ class OpenVINOSession:
     def sync(self, tokens: Sequence[int]) -> int:
         """Keep the common prefix with ``tokens``, cut the rest; returns its length."""
         self.drop_pending()
-        held = self._tokens
-        n = min(len(held), len(tokens))
-        if held[:n] != list(tokens[:n]):
-            n = next(i for i, (ours, theirs) in enumerate(zip(held, tokens, strict=False)) if ours != theirs)
-        del held[n:]
+        n = _common(self._tokens, tokens)
+        del self._tokens[n:]
         del self._serials[n // BLOCK_SIZE :]
         self._trim()
         return n
@@ -191,7 +188,7 @@ class OpenVINOSession:
         return own
 
     def _settled_blocks(self) -> int:
-        return -(-len(self._tokens) // BLOCK_SIZE)
+        return block_count(len(self._tokens))
 
     def _trim(self) -> None:
         settled = self._settled_blocks()
@@ -208,8 +205,9 @@ class OpenVINOSession:
             self._serials.append(serial)
 
 
-def _common(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return i
-    return min(len(ours), len(theirs))
+def _common(ours: list[int], theirs: Sequence[int]) -> int:
+    """The length of the common prefix. The usual case, that one goes on from the other, is a single comparison."""
+    n = min(len(ours), len(theirs))
+    if ours[:n] == list(theirs[:n]):
+        return n
+    return next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
