@@ -122,30 +122,14 @@ def test_prune_keeps_a_prefix_of_sampled_siblings(draft: Draft, data: st.DataObj
     assert {down[p] for p in pruned.q} == {down[p] for p in pruned.parents} & sampled
 
 
-@given(draft=drafts(), budget=st.integers(-1, 16), limit=st.integers(0, 5))
-def test_truncate_depends_on_shape_alone(draft: Draft, budget: int, limit: int) -> None:
-    assert texts(tree.truncate(draft, budget)) == texts(draft)[: max(budget, 0)]
-    shallow = tree.truncate(draft, depth=limit)
-    assert texts(shallow) == [text for text in texts(draft) if len(text) <= limit]
-    both = tree.truncate(draft, budget, limit)
-    assert texts(both) == texts(shallow)[: max(budget, 0)]
-    assert tree.truncate(draft) is draft
-
-
 @given(draft=drafts())
-def test_depths_mask_and_chains_agree_with_paths(draft: Draft) -> None:
+def test_depths_and_mask_agree_with_paths(draft: Draft) -> None:
     n = len(draft)
     assert tree.depths(draft) == tuple(len(draft.path(i)) for i in range(n))
     assert tree.depth(draft) == max((len(draft.path(i)) for i in range(n)), default=0)
     mask = tree.ancestor_mask(draft)
     assert mask.shape == (n, n)
     assert all(set(np.flatnonzero(mask[i])) == set(draft.path(i)) for i in range(n))
-    main, *others = tree.chains(draft)
-    leaves = {i for i in range(n) if not draft.children(i)}
-    assert {path[-1] for path in (main, *others) if path} == leaves
-    assert len(others) == max(len(leaves) - 1, 0)
-    assert all(path == draft.path(path[-1]) for path in (main, *others) if path)
-    assert all(draft.children(([ROOT, *main])[k])[0] == node for k, node in enumerate(main))
 
 
 @given(draft=drafts())

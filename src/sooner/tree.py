@@ -1,4 +1,4 @@
-"""Draft trees: build, merge, prune, cut, clean, and read their shape. Pure functions on `Draft`.
+"""Draft trees: build, merge, prune, clean, and read their shape. Pure functions on `Draft`.
 
 Knows parents, depths and which siblings may be dropped without bias. Does not know laws, noise or targets.
 """
@@ -23,13 +23,11 @@ __all__ = [
     "MAX_NODES",
     "ancestor_mask",
     "chain",
-    "chains",
     "depth",
     "depths",
     "merge",
     "prune",
     "sanitise",
-    "truncate",
 ]
 
 MAX_NODES = 1024
@@ -123,14 +121,6 @@ def prune(draft: Draft, keep: Iterable[int]) -> Draft:
     )
 
 
-def truncate(draft: Draft, budget: int | None = None, depth: int | None = None) -> Draft:
-    """The first ``budget`` nodes in node order of those at most ``depth`` deep: by shape alone, so never biased."""
-    keep: Iterable[int] = range(len(draft))
-    if depth is not None:
-        keep = (i for i, level in enumerate(depths(draft)) if level <= depth)
-    return prune(draft, islice(keep, None if budget is None else max(budget, 0)))
-
-
 def depths(draft: Draft) -> tuple[int, ...]:
     """Each node's depth; a first-level node has depth 1."""
     levels: list[int] = []
@@ -151,19 +141,6 @@ def ancestor_mask(draft: Draft) -> NDArray[np.bool_]:
         if parent != ROOT:
             mask[i] |= mask[parent]
     return mask
-
-
-def chains(draft: Draft) -> list[tuple[int, ...]]:
-    """The tree as whole paths, one per leaf: first the main chain (first children; ``()`` for the empty draft)."""
-    first: dict[int, int] = {}
-    for i, parent in enumerate(draft.parents):
-        first.setdefault(parent, i)
-    main, node = [], first.get(ROOT)
-    while node is not None:
-        main.append(node)
-        node = first.get(node)
-    leaves = (i for i in range(len(draft)) if i not in first and i != main[-1])
-    return [tuple(main), *(draft.path(leaf) for leaf in leaves)]
 
 
 def sanitise(draft: object, vocab_size: int, depth: int, budget: int | None = None, source: str = "unknown") -> Draft:

@@ -126,7 +126,7 @@ def test_shape_may_be_cut_before_verification() -> None:
         for rule in RATIO_RULES:
 
             def cut_draft(context: Tokens, coins: Coins, budget: int = budget) -> Draft:
-                return tree.truncate(full(context, coins), budget)
+                return tree.sanitise(full(context, coins), 3, depth=9, budget=budget)
 
             cut = chained_steps(create_verifier(rule), model, cut_draft, steps=1)
             assert total_variation(cut, model, 3) < EXACT
