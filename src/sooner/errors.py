@@ -15,6 +15,8 @@ SoonerError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "CacheError",
     "ContextOverflow",
@@ -27,6 +29,7 @@ __all__ = [
     "SoonerError",
     "TargetError",
     "UnsupportedModel",
+    "nearest",
     "one_line",
 ]
 
@@ -34,6 +37,14 @@ __all__ = [
 def one_line(error: Exception) -> str:
     """A stranger's message as part of one of ours: on one line, of bounded length, its type where it says nothing."""
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The remedy for a mistyped name, `` (did you mean ...?)``; empty where none of ``known`` is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 class SoonerError(Exception):

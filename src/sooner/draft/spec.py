@@ -8,12 +8,11 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from sooner.errors import DraftError
+from sooner.errors import DraftError, nearest
 from sooner.protocols import Drafter
 
 __all__ = ["DRAFTERS", "create_drafter", "known_kinds", "parse_spec"]
@@ -55,8 +54,7 @@ def create_drafter(spec: str | Mapping[str, object], **given: object) -> Drafter
     parameters = _parameters(make)
     for name in options:
         if name not in parameters:
-            near = get_close_matches(name, parameters, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            hint = nearest(name, parameters)
             raise DraftError(f"drafter {kind} has no option {name!r}{hint}: its options are {_list(parameters)}")
     hints = get_type_hints(make.__init__)
     typed = {name: _typed(f"{kind} option {name}", value, hints.get(name, Any)) for name, value in options.items()}
@@ -82,9 +80,7 @@ def _registered() -> Mapping[str, EntryPoint]:
 def _load(kind: object) -> Any:
     registered = _registered()
     if not isinstance(kind, str) or kind not in registered:
-        near = get_close_matches(str(kind), registered, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise DraftError(f"unknown drafter {kind!r}{hint}: the kinds are {_list(registered)}")
+        raise DraftError(f"unknown drafter {kind!r}{nearest(str(kind), registered)}: the kinds are {_list(registered)}")
     return registered[kind].load()
 
 

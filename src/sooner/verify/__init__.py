@@ -6,9 +6,8 @@ Knows the rules' names. Does not know models, caches or time.
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 
-from sooner.errors import InvalidRequest
+from sooner.errors import InvalidRequest, nearest
 from sooner.protocols import Verifier
 from sooner.verify.block import BlockVerifier
 from sooner.verify.coupled import CoupledVerifier
@@ -31,9 +30,7 @@ RULES: dict[str, type[Verifier]] = {
 def create_verifier(rule: str, **options: float) -> Verifier:
     """The verifier named ``rule``; lossy rules take ``options``. `InvalidRequest` names what is unknown."""
     if rule not in RULES:
-        near = get_close_matches(rule, RULES, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise InvalidRequest(f"verify must be one of {', '.join(RULES)}, not {rule!r}{hint}", "verify")
+        raise InvalidRequest(f"verify must be one of {', '.join(RULES)}, not {rule!r}{nearest(rule, RULES)}", "verify")
     make = RULES[rule]
     known = list(inspect.signature(make).parameters)
     for name in options:
