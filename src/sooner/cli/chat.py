@@ -217,13 +217,13 @@ class Chat:
         if not self._answers:
             raise InvalidRequest("there are no figures yet: write a message first")
         tokens = sum(answer.usage.completion_tokens for answer in self._answers)
-        spoken = [answer.speculation for answer in self._answers]
+        drafting = [answer.speculation for answer in self._answers]
         decoding_ms = sum(a.timings.total_ms - a.timings.ttft_ms for a in self._answers)
         last = self._answers[-1].usage
         say(f"{len(self._answers)} answers, {tokens} tokens, {1e3 * tokens / max(decoding_ms, 1e-9):.1f} tokens/s")
         say(
-            f"{sum(s.accepted for s in spoken)} of {sum(s.drafted for s in spoken)} drafted tokens accepted "
-            f"(drafter {spoken[-1].drafter})"
+            f"{sum(s.accepted for s in drafting)} of {sum(s.drafted for s in drafting)} drafted tokens accepted "
+            f"(drafter {drafting[-1].drafter})"
         )
         say(
             f"the last prompt had {last.prompt_tokens} tokens, {last.cached_tokens} of them from the cache; "

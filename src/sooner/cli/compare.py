@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sooner.cli.failures import DIFFERENT
-from sooner.cli.output import print_json, say, tables
+from sooner.cli.output import notes, print_json, say, tables
 
 if TYPE_CHECKING:
     from sooner.bench import Ratio
@@ -81,21 +81,11 @@ def compare(engine: Engine, request: Request, pairs: int) -> Iterator[Completion
 
 def run_compare(engine: Engine, request: Request, pairs: int, *, json: bool) -> int:
     """Compare, report on stdout, and return the exit code: 1 if the texts differ."""
-    from sooner.cli.output import notes
-
     runs: list[Completion] = []
-    console = notes()
-    status = console.status("comparing") if console.is_terminal and not console.is_dumb_terminal else None
-    if status is not None:
-        status.start()
-    try:
+    with notes().status("comparing") as status:
         for run in compare(engine, request, pairs):
             runs.append(run)
-            if status is not None:
-                status.update(f"comparing, run {len(runs)} of {2 * (pairs + 1)}")
-    finally:
-        if status is not None:
-            status.stop()
+            status.update(f"comparing, run {len(runs)} of {2 * (pairs + 1)}")
     result = Comparison(tuple(runs[2::2]), tuple(runs[3::2]))
     if json:
         print_json(result.to_dict())
@@ -132,11 +122,11 @@ def _report(result: Comparison) -> None:
 
 
 def _why(result: Comparison) -> str:
-    spoken = result.drafted[0].speculation
-    if not spoken.lossless:
-        return f"{spoken.verify} is a LOSSY rule: it changes the text; --verify coupled does not"
-    if spoken.verify != "coupled":
-        return f"{spoken.verify} keeps the distribution, not the text; --verify coupled keeps both"
+    speculation = result.drafted[0].speculation
+    if not speculation.lossless:
+        return f"{speculation.verify} is a LOSSY rule: it changes the text; --verify coupled does not"
+    if speculation.verify != "coupled":
+        return f"{speculation.verify} keeps the distribution, not the text; --verify coupled keeps both"
     return "the rows of this model depend on how they are scored on this machine: see sooner doctor"
 
 
@@ -147,16 +137,16 @@ def _seconds_per_token(run: Completion) -> float:
 def _figures(runs: Sequence[Completion]) -> dict[str, Any]:
     tokens = sum(run.usage.completion_tokens for run in runs)
     seconds = sum(run.timings.total_ms for run in runs) / 1e3
-    spoken = runs[0].speculation
+    speculation = runs[0].speculation
     return {
-        "drafter": spoken.drafter,
-        "verify": spoken.verify,
-        "lossless": spoken.lossless,
+        "drafter": speculation.drafter,
+        "verify": speculation.verify,
+        "lossless": speculation.lossless,
         "completion_tokens": runs[0].usage.completion_tokens,
         "tokens_per_second": tokens / seconds if seconds else 0.0,
         "ttft_ms": _mean([run.timings.ttft_ms for run in runs]),
         "tpot_ms": _mean([run.timings.tpot_ms for run in runs]),
-        "acceptance_length": spoken.acceptance_length,
+        "acceptance_length": speculation.acceptance_length,
         "total_ms": [run.timings.total_ms for run in runs],
     }
 

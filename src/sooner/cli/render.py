@@ -119,7 +119,7 @@ class _Marked:
 
 def figures(completion: Completion, steps: Sequence[Step]) -> list[str]:
     """What the steps come to, in words."""
-    spoken, count = completion.speculation, max(1, len(steps))
+    drafting, count = completion.speculation, max(1, len(steps))
     parts = {
         "drafting": sum(step.draft_ms for step in steps),
         "the model's pass": sum(step.score_ms for step in steps),
@@ -128,9 +128,9 @@ def figures(completion: Completion, steps: Sequence[Step]) -> list[str]:
     }
     tokens = completion.usage.completion_tokens
     lines = [
-        f"{len(steps)} passes wrote {tokens} tokens; after the first, {spoken.acceptance_length:.2f} tokens a pass",
-        f"{spoken.accepted} of {spoken.drafted} drafted tokens were accepted (drafter {spoken.drafter}, "
-        f"rule {spoken.verify}{'' if spoken.lossless else ', LOSSY'})",
+        f"{len(steps)} passes wrote {tokens} tokens; after the first, {drafting.acceptance_length:.2f} tokens a pass",
+        f"{drafting.accepted} of {drafting.drafted} drafted tokens were accepted (drafter {drafting.drafter}, "
+        f"rule {drafting.verify}{'' if drafting.lossless else ', LOSSY'})",
         "milliseconds a pass: " + ", ".join(f"{name} {value / count:.1f}" for name, value in parts.items()),
     ]
     return lines
