@@ -17,7 +17,7 @@ from typing import Any
 
 from sooner.errors import CacheError
 
-__all__ = ["cache_dir", "content_hash", "locked", "publish", "recall", "remember", "wipe", "workspace"]
+__all__ = ["cache_dir", "content_hash", "locked", "publish", "recall", "remember", "wipe", "workspace", "writing"]
 
 _CHUNK = 1 << 20
 

@@ -29,14 +29,14 @@ def describe(folder: Path, *, name: str, source: str, sha256: str, quantisation:
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
         raise ModelNotFound(f"{folder} has no tokenizer.json; copy it there from the model's Hugging Face page")
-    config = read_json(folder / "config.json")
+    config = _read_json(folder / "config.json")
     if config is None:
         raise ModelNotFound(f"{folder} has no config.json; copy it there from the model's Hugging Face page")
     text = config.get("text_config", config)
     if config.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{folder} holds an encoder-decoder model; sooner runs decoder-only language models")
-    settings = read_json(folder / "tokenizer_config.json") or {}
-    generation = read_json(folder / "generation_config.json") or {}
+    settings = _read_json(folder / "tokenizer_config.json") or {}
+    generation = _read_json(folder / "generation_config.json") or {}
     try:
         return ModelFiles(
             name=name,
@@ -99,12 +99,12 @@ def check_ir(xml: Path) -> None:
 
 def ir_quantisation(folder: Path) -> str:
     """How the weights of an exported IR are compressed, as far as the folder tells."""
-    config = read_json(folder / "openvino_config.json") or {}
+    config = _read_json(folder / "openvino_config.json") or {}
     bits = (config.get("quantization_config") or {}).get("bits")
     return f"int{bits}" if bits else str(config.get("dtype") or "as exported")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path) -> dict[str, Any] | None:
     """The object in ``path``; None if there is no such file. Raises `CorruptModel` if it holds anything else."""
     try:
         value = json.loads(path.read_bytes())
