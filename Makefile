@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest --durations=10
 
-lint: $(VENV)/.installed-lint
+lint: $(VENV)/.installed-test $(VENV)/.installed-lint # mypy reads the tests too
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
