@@ -96,8 +96,12 @@ def make_drafter(
     """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim."""
     if draft is None:
         return None
+    from sooner.store.cache import cache_dir
+    from sooner.store.shelf import shelved
+
+    tables = cache_dir("tables") if model else None
     if draft == DEFAULT_DRAFT:
-        draft = ["suffix", "recycle", *(["table"] if packaged_table(model) else [])]
+        draft = ["suffix", "recycle", *(["table"] if packaged_table(model, tables) else [])]
     if isinstance(draft, str | Mapping):
         draft = [draft]
     if not isinstance(draft, Sequence):
@@ -108,6 +112,8 @@ def make_drafter(
         "vocab_size": target.vocab_size,
         "eos_ids": tuple(codec.eos_ids),
         "model": model,
+        "shelf": shelved,
+        "tables": tables,
     }
     return CascadeDrafter([create_drafter(spec, **offered) for spec in draft])
 

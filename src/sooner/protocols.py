@@ -133,7 +133,8 @@ class Context:
     wanted. ``noise(position, ids)`` is the target's own exponential noise E for output position ``position`` (the
     root's row draws ``position = len(tokens) - prompt_length``) under the coupled rule at temperature > 0, else
     None: ranking candidates by E/q then agrees with the target more often. ``coins`` is set when the verifier is a
-    ratio rule that profits from sampled drafts; it is independent of the verifier's own.
+    ratio rule that profits from sampled drafts; it is independent of the verifier's own. ``salt``: what was learned
+    from a sequence must not be proposed to one of another salt.
     """
 
     id: int
@@ -144,6 +145,7 @@ class Context:
     expected: Sequence[int] = ()
     noise: Callable[[int, Sequence[int]], Probabilities] | None = None
     coins: Coins | None = None
+    salt: str = ""
 
 
 class Drafter(Protocol):

@@ -104,6 +104,7 @@ class Sequence:
             expected=self.request.expected,
             noise=self._processor.noise if coupled and random else None,
             coins=StepCoins(self.seed, self.steps, Domain.DRAFT) if random and not coupled else None,
+            salt=self.request.salt,
         )
 
     def plan(self, session: Session, draft: Draft = EMPTY_DRAFT, chunk: int | None = None) -> Work:

@@ -146,7 +146,7 @@ def test_a_table_of_the_targets_text_is_accepted_and_comes_back_from_disk(tmp_pa
 
 
 def test_bad_tables_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DraftError, match="no table is shipped"):
+    with pytest.raises(DraftError, match="there is no table"):
         TableDrafter(model="0" * 64)
     (tmp_path / "x.npz").write_bytes(b"nothing")
     with pytest.raises(DraftError, match="no successor table"):

@@ -107,8 +107,11 @@ def sampling_from(parameters: Mapping[str, Any], rule: str) -> Sampling:
     return Sampling(**given | {"stop": tuple(parameters.get("stop") or ()), "verify": rule})
 
 
-def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
-    """Load the model and its drafter, saying what is going on: a spinner on a terminal, lines with --verbose."""
+def open_engine(context: typer.Context, options: EngineOptions, **more: Any) -> Engine:
+    """Load the model and its drafter, saying what is going on: a spinner on a terminal, lines with --verbose.
+
+    ``more``: further options of `sooner.load`.
+    """
     import sooner
 
     logging.getLogger("sooner").addHandler(logging.NullHandler())  # warnings reach the user through the completion
@@ -124,7 +127,11 @@ def open_engine(context: typer.Context, options: EngineOptions) -> Engine:
             pool_tokens=options.max_context,
             offline=options.offline,
             progress=messages,
+            **more,
         )
+    for drafter in getattr(engine.drafter, "members", (engine.drafter,)):
+        for note in getattr(drafter, "notes", ()):
+            say(note)
     if options.verbose:
         for line in startup_lines(engine, options):
             say(line)

@@ -6,6 +6,7 @@ useful by the target's own text). Does not know the current text beyond its last
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,23 +45,37 @@ def context_key(tokens: Sequence[int]) -> int:
 @dataclass(frozen=True, slots=True)
 class SuccessorTable:
     """For each order: keys ``[n]`` uint32 ascending, successors ``[n, width]`` uint32 (best first) and their chances
-    ``[n, width]`` uint8 in 1/255 (0 ends the list). ``model``: the sha256 of the weights that wrote the text."""
+    ``[n, width]`` uint8 in 1/255 (0 ends the list). ``model``: the sha256 of the weights that wrote the text;
+    ``recipe``: how the text came about, as JSON."""
 
     keys: dict[int, NDArray[np.uint32]]
     tokens: dict[int, NDArray[np.uint32]]
     chances: dict[int, NDArray[np.uint8]]
     model: str
+    recipe: str = ""
+
+    @property
+    def contexts(self) -> int:
+        """Contexts of all orders."""
+        return sum(map(len, self.keys.values()))
 
     def save(self, path: Path) -> None:
-        """Write a compressed ``.npz``."""
-        arrays: dict[str, NDArray[Any]] = {"format": np.array(FORMAT), "model": np.array(self.model)}
+        """Write a compressed ``.npz``, whole or not at all. Raises `OSError`."""
+        texts = {"model": np.array(self.model), "recipe": np.array(self.recipe)}
+        arrays: dict[str, NDArray[Any]] = {"format": np.array(FORMAT), **texts}
         for order in self.keys:
             arrays |= {
                 f"keys{order}": self.keys[order],
                 f"tokens{order}": self.tokens[order],
                 f"chances{order}": self.chances[order],
             }
-        np.savez_compressed(path, allow_pickle=False, **arrays)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with unfinished.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> SuccessorTable:
@@ -72,31 +87,45 @@ class SuccessorTable:
                 keys, tokens, chances = (
                     {order: file[f"{name}{order}"] for order in ORDERS} for name in ("keys", "tokens", "chances")
                 )
-                return cls(keys, tokens, chances, str(file["model"]))
+                recipe = str(file["recipe"]) if "recipe" in file else ""
+                return cls(keys, tokens, chances, str(file["model"]), recipe)
         except DraftError:
             raise
         except Exception as error:  # zip, numpy and file errors all mean the same to the user
             raise DraftError(f"{path} is no successor table ({error}): it is damaged or another format") from error
 
 
-def packaged_table(model: str) -> Path | None:
-    """The table shipped for the weights with sha256 ``model``, if there is one."""
-    path = Path(str(resources.files("sooner.draft").joinpath("tables", f"{model[:16]}.npz")))
-    return path if model and path.is_file() else None
+def packaged_table(model: str, tables: Path | None = None) -> Path | None:
+    """The table for the weights with sha256 ``model``, if there is one: in the folder ``tables``, where users' own are
+    kept, or shipped."""
+    shipped = Path(str(resources.files("sooner.draft").joinpath("tables")))
+    paths = [folder / f"{model[:16]}.npz" for folder in (tables, shipped) if folder is not None]
+    return next((path for path in paths if model and path.is_file()), None)
 
 
 class TableDrafter:
-    """Drafts from a `SuccessorTable`: the one at ``path``, or the one shipped for ``model`` (a sha256).
+    """Drafts from a `SuccessorTable`: the one at ``path``, or that for ``model`` (a sha256), made or shipped.
 
     ``max``: most nodes; ``depth``: deepest; ``width``: successors tried per node. Raises `DraftError`.
     """
 
     name = "table"
 
-    def __init__(self, *, path: str = "", model: str = "", max: int = 8, depth: int = 6, width: int = 3) -> None:
-        found = Path(path) if path else packaged_table(model)
+    def __init__(
+        self,
+        *,
+        path: str = "",
+        model: str = "",
+        tables: Path | None = None,
+        max: int = 8,
+        depth: int = 6,
+        width: int = 3,
+    ) -> None:
+        found = Path(path) if path else packaged_table(model, tables)
         if found is None:
-            raise DraftError("no table is shipped for this model: give path=FILE.npz, or draft with suffix,recycle")
+            raise DraftError(
+                "there is no table for this model: make one with sooner train, or draft with suffix,recycle"
+            )
         table = SuccessorTable.load(found)
         if model and table.model not in ("", model):
             raise DraftError(f"{found} was made from another model's text: make one for this model")

@@ -14,6 +14,7 @@ from pathlib import Path
 from sooner.bench.loops import in_loop
 from sooner.engine import Engine, Handle
 from sooner.errors import InvalidRequest
+from sooner.prompt import Prompt
 from sooner.types import Sampling
 
 __all__ = ["Collected", "collect", "read_texts"]
@@ -35,7 +36,7 @@ def read_texts(path: Path) -> Iterator[Collected]:
     """The complete lines of a collection; a line cut short by a crash is passed over."""
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
                 record = json.loads(line)
@@ -46,25 +47,26 @@ def read_texts(path: Path) -> Iterator[Collected]:
 
 def collect(
     engine: Engine,
-    prompts: Iterable[str],
+    prompts: Iterable[Prompt],
     out: Path,
     *,
     tokens: int,
     sampling: Sampling,
+    quoting: bool = True,
     in_flight: int = 16,
     progress: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Append the engine's answers to ``prompts`` to ``out`` until it holds ``tokens`` answer tokens; returns how many.
 
     A text that has fallen into a loop is cut there: more of it would teach nothing. ``{p}`` in a prompt is replaced
-    by an earlier text. Prompt i is answered with the sampling's seed plus i.
+    by an earlier text if ``quoting``. Prompt i is answered with the sampling's seed plus i.
     Killed at any point, a second call goes on behind the last complete line.
     """
     done = {text.index: text for text in read_texts(out)}
     total = sum(len(text.tokens) for text in done.values())
     passages = [engine.codec.decode(text.tokens)[:_PASSAGE] for text in list(done.values())[-200:]]
     _end_line(out)
-    queue = _unanswered(engine, prompts, done, passages, sampling)
+    queue = _unanswered(engine, prompts, done, passages if quoting else None, sampling)
     flying: list[tuple[int, Handle]] = []
     with out.open("a", encoding="utf-8") as file:
         while total < tokens:
@@ -91,17 +93,23 @@ def collect(
 
 
 def _unanswered(
-    engine: Engine, prompts: Iterable[str], done: dict[int, Collected], passages: list[str], sampling: Sampling
+    engine: Engine,
+    prompts: Iterable[Prompt],
+    done: dict[int, Collected],
+    passages: list[str] | None,
+    sampling: Sampling,
 ) -> Iterator[tuple[int, Handle]]:
-    for index, prompt in enumerate(prompts):
+    for index, asked in enumerate(prompts):
         if index in done:
             continue
-        if "{p}" in prompt and not passages:
-            continue
-        text = prompt.replace("{p}", random.Random(index).choice(passages)) if "{p}" in prompt else prompt
+        prompt = asked
+        if isinstance(asked, str) and "{p}" in asked and passages is not None:
+            if not passages:
+                continue
+            prompt = asked.replace("{p}", random.Random(index).choice(passages))
         try:
             seeded = replace(sampling, seed=(sampling.seed or 0) + index)
-            yield index, engine.submit(engine.request(text, seeded))
+            yield index, engine.submit(engine.request(prompt, seeded))
         except InvalidRequest:  # empty or too long: the collection goes on without it
             continue
 

@@ -24,6 +24,7 @@ def build_table(
     texts: Iterable[tuple[Sequence[int], Sequence[int]]],
     *,
     model: str,
+    recipe: str = "",
     width: int = 3,
     min_count: int = 2,
     min_chance: float = 0.05,
@@ -48,6 +49,7 @@ def build_table(
         {order: _array([r[0] for r in rows.values()], width, np.uint32) for order, rows in kept.items()},
         {order: _array([r[1] for r in rows.values()], width, np.uint8) for order, rows in kept.items()},
         model,
+        recipe,
     )
 
 
