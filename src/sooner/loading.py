@@ -5,6 +5,7 @@ Knows which part comes from where. Does not know how any of them works.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from sooner.draft import create_drafter
 from sooner.draft.cascade import CascadeDrafter
 from sooner.draft.table import packaged_table
 from sooner.engine import Engine
+from sooner.errors import DraftError
 
 if TYPE_CHECKING:
     from sooner.protocols import Controller, Drafter, Target
@@ -23,16 +25,21 @@ if TYPE_CHECKING:
     from sooner.targets.openvino.load import Precision
     from sooner.text import TextCodec
 
-__all__ = ["DEFAULT_DRAFT", "load", "make_drafter"]
+__all__ = ["AUTO_DRAFT", "DEFAULT_DRAFT", "load", "make_drafter"]
 
 DEFAULT_DRAFT = "cascade"
 """Every drafter that needs no model: suffix, recycle, and table where one is shipped for the model."""
+
+AUTO_DRAFT = "auto"
+"""What ``sooner tune`` found to be fastest for the model on this machine, else `DEFAULT_DRAFT`."""
+
+log = logging.getLogger("sooner")
 
 
 def load(
     model: str | None = None,
     *,
-    draft: str | Mapping[str, object] | Drafter | Sequence[str | Mapping[str, object]] | None = DEFAULT_DRAFT,
+    draft: str | Mapping[str, object] | Drafter | Sequence[str | Mapping[str, object]] | None = AUTO_DRAFT,
     budget: int | None = None,
     controller: Controller | None = None,
     precision: Precision = "auto",
@@ -46,7 +53,8 @@ def load(
     built-in default, which is fetched once.
 
     ``draft``: a drafter, its short form such as ``"ngram"`` or ``"kind=suffix,max=8"``, or several short forms, whose
-    guesses are merged; None decodes plainly. How much of a draft is worth scoring is decided at every step from what
+    guesses are merged; "auto" is what ``sooner tune`` found for the model on this machine, or all drafters that need no
+    model; None decodes plainly. How much of a draft is worth scoring is decided at every step from what
     passes cost on this machine, unless ``budget`` fixes the draft tokens per step or a ``controller`` decides.
     ``precision``: "auto", "bf16" or "f32". ``pool_tokens``: tokens the KV cache holds, all texts together (None = as
     memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``offline``: never
@@ -63,6 +71,8 @@ def load(
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
+    if draft == AUTO_DRAFT and budget is None and controller is None:
+        draft, budget = _tuned(target, codec, files.sha256, progress)
     drafter = make_drafter(draft, target, codec, files.sha256)
     if controller is None:
         fixed = budget is not None or drafter is None
@@ -87,6 +97,24 @@ def _target(files: ModelFiles, **options: Any) -> OpenVINOTarget:
     return load_target(files, recall=recall, remember=remember, **options)
 
 
+def _tuned(
+    target: Target, codec: TextCodec, model: str, progress: Callable[[str], None] | None
+) -> tuple[str | Drafter | None, int | None]:
+    """Drafter and budget of the profile that ``sooner tune`` made for this model here, else the default ones."""
+    from sooner.store.profile import find_profile
+
+    say = progress or log.warning
+    profile = find_profile(target.fingerprint, say)
+    if profile is not None:
+        (progress or log.info)(f"tuned: {profile}")
+        draft = DEFAULT_DRAFT if profile.draft == (DEFAULT_DRAFT,) else list(profile.draft) or None
+        try:
+            return make_drafter(draft, target, codec, model), profile.budget
+        except DraftError as error:
+            say(f"profile of this model is ignored: {error}; sooner tune makes a new one")
+    return DEFAULT_DRAFT, None
+
+
 def make_drafter(
     draft: str | Mapping[str, object] | Drafter | Sequence[str | Mapping[str, object]] | None,
     target: Target,
@@ -100,7 +128,7 @@ def make_drafter(
     from sooner.store.shelf import shelved
 
     tables = cache_dir("tables") if model else None
-    if draft == DEFAULT_DRAFT:
+    if draft in (AUTO_DRAFT, DEFAULT_DRAFT):
         draft = ["suffix", "recycle", *(["table"] if packaged_table(model, tables) else [])]
     if isinstance(draft, str | Mapping):
         draft = [draft]

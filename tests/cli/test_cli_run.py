@@ -83,7 +83,7 @@ def test_options_reach_the_loader_and_expected_brings_its_drafter(tmp_path: Path
     assert invoke("run", "abc", *LONG, *options, load=toy).code == 0
     assert toy.options == {
         "model": "some.gguf",
-        "draft": "cascade",
+        "draft": "auto",
         "budget": None,
         "threads": 2,
         "precision": "f32",

@@ -20,6 +20,7 @@ from sooner.cli.output import notes, say, warn
 from sooner.errors import DraftError, InvalidRequest
 
 if TYPE_CHECKING:
+    from rich.status import Status
     from rich.text import Text
 
     from sooner.completion import Completion
@@ -67,7 +68,7 @@ class EngineOptions:
     def drafting(self) -> tuple[Sequence[str | Mapping[str, object]] | str | None, str]:
         """The drafters (None: none) and the verification rule. Raises `DraftError` before any model is looked for."""
         from sooner.draft import create_drafter, from_speculative_config, known_kinds, parse_spec
-        from sooner.loading import DEFAULT_DRAFT
+        from sooner.loading import AUTO_DRAFT, DEFAULT_DRAFT
 
         if self.speculative_config is not None:
             if self.draft:
@@ -77,7 +78,7 @@ class EngineOptions:
                 raise DraftError(f"--verify {self.verify} and --speculative-config ask for two rules: keep one")
             return [config.draft] if config.draft is not None else None, config.verify or self.verify
         if not self.draft:
-            return ["given", "suffix"] if self.expected else DEFAULT_DRAFT, self.verify
+            return ["given", "suffix"] if self.expected else AUTO_DRAFT, self.verify
         if "none" in self.draft:
             if len(self.draft) > 1:
                 raise DraftError("--draft none stands alone: leave out the others, or leave out none")
@@ -149,13 +150,23 @@ def progress(what: str, *, verbose: bool = False) -> Iterator[Callable[[str], No
         yield say
     elif console.is_terminal and not console.is_dumb_terminal:
         with console.status(what, spinner="dots") as status:
-            yield lambda message: None if message.startswith(_PLAN) else status.update(_with_bar(message))
+            yield lambda message: _show(message, status)
     else:
         yield lambda message: None if message.startswith(_PLAN) or _PERCENT.search(message) else say(message)
 
 
-_PLAN = "memory:"
-"""How the memory plan begins, which is for --verbose only."""
+def _show(message: str, status: Status) -> None:
+    if message.startswith(_KEPT):
+        say(message)
+    elif not message.startswith(_PLAN):
+        status.update(_with_bar(message))
+
+
+_KEPT = "profile "
+"""How messages begin that must not pass by unread in a spinner."""
+
+_PLAN = ("memory:", "tuned:")
+"""How messages begin that are for --verbose only: the memory plan, the profile in use."""
 
 _PERCENT = re.compile(r"\b(\d{1,3}) %")
 

@@ -131,7 +131,7 @@ Draft = Annotated[
         metavar="SPEC",
         rich_help_panel=_DRAFTING,
         help="The drafter: a kind such as suffix, ngram or given, with options as in kind=ngram,max=8; "
-        "none decodes plainly. (default: suffix)",
+        "none decodes plainly. (default: what sooner tune found, else suffix, recycle and table together)",
     ),
 ]
 SpeculativeConfig = Annotated[
@@ -151,7 +151,7 @@ Budget = Annotated[
         min=0,
         metavar="N",
         rich_help_panel=_DRAFTING,
-        help="Most tokens drafted per pass; 0 decodes plainly. (default: 8)",
+        help="Most tokens drafted per pass; 0 decodes plainly. (default: as many as pay on this machine)",
     ),
 ]
 Verify = Annotated[

@@ -107,6 +107,10 @@ def run(
         engine = open_engine(context, options)
         request = engine.request(message, sampling, raw=raw, **({} if guess is None else {"expected": guess}))
         if compare is not None:
+            if engine.drafter is None:  # by the profile of this model
+                raise InvalidRequest(
+                    "--compare needs a drafter, and sooner tune found plain fastest: add --draft cascade"
+                )
             from sooner.cli.compare import run_compare
 
             raise typer.Exit(run_compare(engine, request, compare, json=json))

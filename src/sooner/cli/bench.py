@@ -1,0 +1,331 @@
+"""``sooner bench``: a workload under several configurations in turns, and what the differences are.
+
+Knows options, files and tables. Does not know how anything is run, timed or concluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sooner.cli import options as o
+from sooner.cli.bar import bar
+from sooner.cli.common import engine_options, open_engine, sampling_from
+from sooner.cli.failures import DIFFERENT, INTERRUPTED
+from sooner.cli.output import say, tables, warn
+from sooner.errors import DraftError, InvalidRequest
+
+if TYPE_CHECKING:
+    from sooner.bench.configuration import Configuration
+    from sooner.bench.runner import Runner, Sample
+    from sooner.bench.summary import Figures
+    from sooner.bench.workload import Item
+    from sooner.engine import Engine
+
+__all__ = ["HELP", "Config", "bench", "configurations", "left_out", "load_plainly"]
+
+HELP = o.page("""Measure how much sooner a workload's texts come with drafting than without.
+
+FILE holds prompts: one a line, or JSON lines. A JSON line is a Spec-Bench question (question_id, category, turns; the
+first turn is asked) or an object with prompt, text or messages, and category and id if it likes. A file that --trace
+recorded counts as its prompt. - is standard input.
+
+Every prompt is decoded under every configuration in turns (A B A B), in one process, with one seed and a cold prompt
+each time, after a warm-up that does not count. Plain decoding is always the first configuration; without --draft and
+--config the second is the default. All texts must be identical: otherwise there is no speed-up to speak of, the table
+says which configuration differs, and the exit code is 1.
+
+[bold]The figures[/bold]
+
+Speed-up is total time over total time, of decoding after the first token, with a 95 % interval from resampling
+prompts in pairs. It is given twice: over all tokens, and over those before a text first falls into repeating itself,
+which small models do and which every drafter is good at. Where an interval includes 1, no difference is shown.
+Acceptance length is tokens per pass, the model's own included. Draft share is the share of time that drafting takes.
+
+With --batch N, prompts of one category are decoded N side by side, and the time is that of the whole group, from
+submission to its last token.
+
+[bold]Configurations[/bold]
+
+  plain                      no drafting
+  cascade                    the default drafters under the controller
+  suffix@8                   one drafter, 8 draft tokens a pass
+  suffix:max=12+recycle      drafters with options, their guesses merged
+
+[bold]Examples[/bold]
+
+  sooner bench prompts.txt
+  sooner bench question.jsonl --per-category 10 --json out.json
+  sooner bench question.jsonl --evaluation-only --markdown out.md
+  sooner bench prompts.txt --config cascade --config suffix@8 --rounds 3
+  sooner bench prompts.txt -t 0.8 --batch 4 --csv - | column -ts,
+
+[bold]Exit codes[/bold]
+
+  0  done
+  1  texts differ between configurations; or sooner itself failed
+  2  bad input, with a line that says what to do
+  130  Ctrl-C; what was measured until then is shown and written""")
+
+_WORKLOAD, _RESULT = "Workload", "Result"
+
+Workload = Annotated[str, typer.Argument(metavar="FILE", help="The prompts. - is standard input.")]
+PerCategory = Annotated[
+    int | None,
+    typer.Option(
+        "--per-category", min=1, metavar="N", rich_help_panel=_WORKLOAD, help="The first N prompts of each category."
+    ),
+]
+EvaluationOnly = Annotated[
+    bool,
+    typer.Option(
+        "--evaluation-only",
+        rich_help_panel=_WORKLOAD,
+        help="Only prompts whose id is divisible by 5 or 7: no drafter that comes with sooner was made from them.",
+    ),
+]
+Rounds = Annotated[
+    int,
+    typer.Option(
+        "--rounds",
+        min=1,
+        metavar="N",
+        rich_help_panel=_WORKLOAD,
+        help="Go through the workload N times, cold each time.",
+    ),
+]
+Side = Annotated[
+    int,
+    typer.Option("--batch", min=1, max=8, metavar="N", rich_help_panel=_WORKLOAD, help="Prompts decoded side by side."),
+]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="CONFIG",
+        rich_help_panel="Drafting",
+        help="A configuration to measure, as above; may be given more than once, instead of --draft and --budget.",
+    ),
+]
+JsonFile = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="OUT",
+        rich_help_panel=_RESULT,
+        help="Write figures, runs, machine and versions as JSON; - is standard output, in place of the table.",
+    ),
+]
+CsvFile = Annotated[
+    str | None, typer.Option("--csv", metavar="OUT", rich_help_panel=_RESULT, help="Write the runs as CSV.")
+]
+MarkdownFile = Annotated[
+    str | None,
+    typer.Option("--markdown", metavar="OUT", rich_help_panel=_RESULT, help="Write the table as Markdown."),
+]
+
+
+def bench(
+    context: typer.Context,
+    file: Workload,
+    *,
+    per_category: PerCategory = None,
+    evaluation_only: EvaluationOnly = False,
+    rounds: Rounds = 1,
+    batch: Side = 1,
+    model: o.Model = None,
+    offline: o.Offline = False,
+    threads: o.Threads = None,
+    precision: o.Precision = "auto",
+    max_context: o.Context = None,
+    draft: o.Draft = None,
+    budget: o.Budget = None,
+    config: Config = None,
+    temperature: o.Temperature = 0.0,
+    seed: o.Seed = None,
+    max_tokens: o.MaxTokens = 128,
+    top_p: o.TopP = 1.0,
+    top_k: o.TopK = 0,
+    min_p: o.MinP = 0.0,
+    ignore_eos: o.IgnoreEos = False,
+    json: JsonFile = None,
+    csv: CsvFile = None,
+    markdown: MarkdownFile = None,
+    verbose: o.Verbose = False,
+) -> None:
+    """Measure a workload (see HELP)."""
+    from sooner.bench.runner import Runner, group_items
+    from sooner.bench.summary import summarise
+    from sooner.bench.workload import for_evaluation, read_workload
+    from sooner.bench.workload import per_category as by_category
+
+    chosen = configurations(config, draft, budget)
+    outputs = Outputs(json, csv, markdown)
+    sampling = sampling_from(context.params, "coupled")
+    items = read_workload(file)
+    categories = by_category(for_evaluation(items) if evaluation_only else items, per_category)
+    runner = Runner(load_plainly(context), chosen, sampling)
+    groups = group_items({name: left_out(runner, found) for name, found in categories.items()}, batch)
+    if not groups:
+        raise InvalidRequest(f"{file}: the model can take none of the prompts; give others, or a larger --context")
+    samples, interrupted = _collect(runner, groups, rounds)
+    if samples:
+        options = {"workload": file, "rounds": rounds, "batch": batch, "interrupted": interrupted}
+        figures = summarise(samples)
+        outputs.write(runner, figures, samples, options)
+        if not outputs.to_stdout:
+            _table(figures)
+        _complain(figures)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if any(one.differing for one in figures):
+        raise typer.Exit(DIFFERENT)
+
+
+def configurations(
+    config: Sequence[str] | None, draft: Sequence[str] | None, budget: int | None
+) -> list[Configuration]:
+    """Plain decoding and what is compared with it, each once. Raises `DraftError`."""
+    from sooner.bench.configuration import PLAIN, parse_configuration
+    from sooner.loading import DEFAULT_DRAFT
+
+    if config and (draft or budget is not None):
+        raise DraftError(
+            "--config names whole configurations: write suffix@8 there, and leave out --draft and --budget"
+        )
+    fixed = "" if budget is None else f"@{budget}"
+    texts = config or [("+".join(draft) if draft else DEFAULT_DRAFT) + fixed]
+    found = {one.name: one for one in (PLAIN, *map(parse_configuration, texts))}
+    drafting = [one for one in found.values() if not one.plain]
+    if not drafting:
+        raise DraftError("plain decoding alone leaves nothing to compare: name a drafter, such as --config suffix@8")
+    return [PLAIN, *drafting]
+
+
+def load_plainly(context: typer.Context) -> Engine:
+    """The engine of a command that brings configurations of its own, whatever profile there is."""
+    return open_engine(context, engine_options({**context.params, "draft": ("cascade",), "budget": None}))
+
+
+def left_out(runner: Runner, items: Sequence[Item]) -> list[Item]:
+    """The items that the engine can take; the others are named in warnings."""
+    kept = []
+    for item in items:
+        reason = runner.refusal(item)
+        if reason is None:
+            kept.append(item)
+        else:
+            warn(f"prompt {item.id} is left out: {reason}")
+    return kept
+
+
+def _collect(runner: Runner, groups: Sequence[tuple[Item, ...]], rounds: int) -> tuple[list[Sample], bool]:
+    """The samples, all or those until Ctrl-C, and whether it was pressed."""
+    samples: list[Sample] = []
+    try:
+        with bar("measuring", rounds * len(groups) * len(runner.configurations)) as done:
+            for sample in runner.interleaved(groups, rounds):
+                samples.append(sample)
+                done(f"{sample.category}, {sample.configuration}")
+    except KeyboardInterrupt:
+        return samples, True
+    return samples, False
+
+
+_TOLD = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")
+"""What of the sampling a result states: all that has an option here."""
+
+
+class Outputs:
+    """The files a result goes to, proven writable before anything is measured. Raises `InvalidRequest`."""
+
+    def __init__(self, json: str | None, csv: str | None, markdown: str | None) -> None:
+        self._files = {"json": json, "csv": csv, "markdown": markdown}
+        named = [file for file in self._files.values() if file is not None]
+        if len(set(named)) < len(named):
+            raise InvalidRequest("--json, --csv and --markdown name one place: give each a file of its own")
+        for file in named:
+            if file != "-":
+                _prove_writable(Path(file))
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether a file takes the table's place."""
+        return "-" in self._files.values()
+
+    def write(
+        self, runner: Runner, figures: Sequence[Figures], samples: Sequence[Sample], options: Mapping[str, Any]
+    ) -> None:
+        """Write each file whole."""
+        from json import dumps
+
+        from sooner.bench.report import as_csv, as_json, as_markdown
+
+        engine, sampling = runner.engine, runner.sampling
+        told = {name: getattr(sampling, name) for name in _TOLD}
+        more = {"model": engine.name, "sampling": told, **options}
+        caption = ", ".join([engine.name, *(f"{name} {value}" for name, value in options.items() if value)])
+        record = as_json(figures, samples, fingerprint=engine.fingerprint, **more)
+        texts = {
+            "json": dumps(record, indent=1, ensure_ascii=False) + "\n",
+            "csv": as_csv(samples),
+            "markdown": as_markdown(figures, caption),
+        }
+        for kind, file in self._files.items():
+            if file == "-":
+                print(texts[kind], end="", flush=True)
+            elif file is not None:
+                _write(Path(file), texts[kind])
+
+
+def _prove_writable(path: Path) -> None:
+    new = not path.exists()
+    try:
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidRequest:
+    return InvalidRequest(f"the result {path} cannot be written ({error.strerror or error}): give another path")
+
+
+def _table(figures: Sequence[Figures]) -> None:
+    from rich.table import Table
+
+    from sooner.bench.report import COLUMNS, cells
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("", overflow="fold")
+    for column in COLUMNS[2:]:
+        ratio = column in ("speed-up", "before loops")
+        table.add_column(column.replace(" ", "\n"), justify="right", min_width=19 if ratio else None)
+    last = None
+    for one in figures:
+        _, name, *rest = cells(one)
+        if one.category != last:
+            table.add_row(one.category, style="bold")
+            last = one.category
+        table.add_row(f"  {name}", *rest)
+    tables().print(table)
+
+
+def _complain(figures: Sequence[Figures]) -> None:
+    for name in dict.fromkeys(one.configuration for one in figures if one.differing):
+        say(
+            f"NOT identical: under {name} texts differ from the plain ones, so there is no speed-up to speak of; "
+            "the rows of this model depend on how they are scored on this machine: see sooner doctor",
+            style="bold red",
+        )
