@@ -22,6 +22,8 @@ __all__ = ["Group", "Runner", "Sample", "group_items"]
 _WARM_UP = "Count from one to twenty, then explain the plan of a bench."
 """No workload's prompt, so that no drafter learns a measured text before its turn."""
 
+_WARM_UP_TOKENS = 32
+
 Group = tuple[Item, ...]
 Pass = tuple[float, list[Step]]
 
@@ -100,9 +102,13 @@ class Runner:
     def warm_up(self) -> None:
         """Forget what drafters and controllers have learned, then run each configuration once, uncounted."""
         self._equipment = {one.name: one.equip(self.engine, self._controller) for one in self.configurations}
-        item = Item("", "", _WARM_UP)
-        for configuration in self.configurations:
-            self.run(configuration, (item,), 0)
+        counted = self.sampling
+        self.sampling = replace(counted, max_tokens=min(_WARM_UP_TOKENS, counted.max_tokens or _WARM_UP_TOKENS))
+        try:
+            for configuration in self.configurations:
+                self.run(configuration, (Item("", "", _WARM_UP),), 0)
+        finally:
+            self.sampling = counted
 
     def interleaved(self, groups: Sequence[Group], rounds: int) -> Iterator[Sample]:
         """Every group under every configuration in turns (A B A B), ``rounds`` times; drafters start each anew."""

@@ -17,7 +17,7 @@ from sooner.engine import Engine
 from sooner.errors import DraftError
 from sooner.loading import DEFAULT_DRAFT
 
-__all__ = ["LEAST", "Choice", "candidates", "choose", "measure"]
+__all__ = ["LEAST", "Choice", "candidates", "choose", "measure", "rounds"]
 
 LEAST = 6
 """Prompts before which nothing is concluded."""
@@ -54,6 +54,11 @@ def candidates(engine: Engine) -> list[Configuration]:
     return found
 
 
+def rounds(items: Sequence[Item]) -> int:
+    """How often `measure` goes through the items at most: once, unless they are fewer than `LEAST`."""
+    return -(-LEAST // len(items))
+
+
 def measure(runner: Runner, items: Sequence[Item]) -> Iterator[Sample]:
     """Each item under every configuration still in the race; ends early when the answer is clear.
 
@@ -61,7 +66,7 @@ def measure(runner: Runner, items: Sequence[Item]) -> Iterator[Sample]:
     """
     racing = list(runner.configurations)
     samples: list[Sample] = []
-    for turn in range(-(-LEAST // len(items))):
+    for turn in range(rounds(items)):
         runner.warm_up()
         for item in items:
             for configuration in racing:

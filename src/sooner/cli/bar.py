@@ -26,6 +26,8 @@ def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[word]}"),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(
+        *columns, console=console, transient=True, auto_refresh=False
+    ) as progress:  # no thread beside what is timed
         task = progress.add_task(what, total=total, word="")
-        yield lambda word: progress.update(task, advance=1, word=word)
+        yield lambda word: progress.update(task, advance=1, word=word, refresh=True)

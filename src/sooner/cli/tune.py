@@ -133,11 +133,11 @@ def _spread(items: Sequence[Item], most: int) -> list[Item]:
 
 def _collect(runner: Runner, items: Sequence[Item]) -> tuple[list[Sample], bool]:
     """The samples, and whether Ctrl-C cut them short."""
-    from sooner.bench.tune import measure
+    from sooner.bench.tune import measure, rounds
 
     samples: list[Sample] = []
     try:
-        with bar("tuning", len(items) * len(runner.configurations)) as done:
+        with bar("tuning", rounds(items) * len(items) * len(runner.configurations)) as done:
             for sample in measure(runner, items):
                 samples.append(sample)
                 done(sample.configuration)
