@@ -46,6 +46,7 @@ def load(
     threads: int | None = None,
     pool_tokens: int | None = None,
     max_running: int = 8,
+    remember: bool = False,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Engine:
@@ -57,8 +58,9 @@ def load(
     model; None decodes plainly. How much of a draft is worth scoring is decided at every step from what
     passes cost on this machine, unless ``budget`` fixes the draft tokens per step or a ``controller`` decides.
     ``precision``: "auto", "bf16" or "f32". ``pool_tokens``: tokens the KV cache holds, all texts together (None = as
-    memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``offline``: never
-    download. ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
+    memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``remember``: the
+    default drafters also copy from earlier texts of the engine (under equal salts). ``offline``: never download.
+    ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate
     from sooner.store import resolve
@@ -73,7 +75,7 @@ def load(
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
     if draft == AUTO_DRAFT and budget is None and controller is None:
         draft, budget = _tuned(target, codec, files.sha256, progress)
-    drafter = make_drafter(draft, target, codec, files.sha256)
+    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember)
     if controller is None:
         fixed = budget is not None or drafter is None
         curve = _cost(target, threads)
@@ -107,9 +109,10 @@ def _tuned(
     profile = find_profile(target.fingerprint, say)
     if profile is not None:
         (progress or log.info)(f"tuned: {profile}")
-        draft = DEFAULT_DRAFT if profile.draft == (DEFAULT_DRAFT,) else list(profile.draft) or None
+        if profile.draft == (DEFAULT_DRAFT,):
+            return DEFAULT_DRAFT, profile.budget
         try:
-            return make_drafter(draft, target, codec, model), profile.budget
+            return make_drafter(list(profile.draft) or None, target, codec, model), profile.budget
         except DraftError as error:
             say(f"profile of this model is ignored: {error}; sooner tune makes a new one")
     return DEFAULT_DRAFT, None
@@ -120,6 +123,8 @@ def make_drafter(
     target: Target,
     codec: TextCodec,
     model: str,
+    *,
+    remember: bool = False,
 ) -> Drafter | None:
     """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim."""
     if draft is None:
@@ -130,6 +135,7 @@ def make_drafter(
     tables = cache_dir("tables") if model else None
     if draft in (AUTO_DRAFT, DEFAULT_DRAFT):
         draft = ["suffix", "recycle", *(["table"] if packaged_table(model, tables) else [])]
+        draft += ["memory"] if remember else []
     if isinstance(draft, str | Mapping):
         draft = [draft]
     if not isinstance(draft, Sequence):

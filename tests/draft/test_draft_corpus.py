@@ -105,7 +105,12 @@ def test_the_index_is_built_once_and_again_when_the_files_change(tmp_path: Path,
     assert corpus(docs).notes == []
     built: list[int] = []
     build = CorpusIndex.build
-    monkeypatch.setattr(CorpusIndex, "build", lambda *a: built.append(1) or build(*a))
+
+    def counted(texts: Any, vocab_size: int) -> CorpusIndex:
+        built.append(1)
+        return build(texts, vocab_size)
+
+    monkeypatch.setattr(CorpusIndex, "build", counted)
     assert (
         propose(corpus(docs), ToyCodec().encode("gab"), 1).tokens
         == propose(corpus(docs), ToyCodec().encode("ab"), 1).tokens

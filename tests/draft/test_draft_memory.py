@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commandline import Toy, invoke
 from sooner.draft import create_drafter
 from sooner.draft.memory import MemoryDrafter
 from sooner.errors import DraftError
+from sooner.loading import DEFAULT_DRAFT, make_drafter
 from sooner.protocols import Context
+from sooner.targets.toy import ToyTarget
 from sooner.types import Draft, Sampling
 from test_engine_laws import PROMPTS, check_counts, check_free, plain, samplings, visible
-from toy import toy_engine
+from toy import ToyCodec, V, toy_engine
 
 texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=25), min_size=1, max_size=12)
 
@@ -186,3 +189,16 @@ def test_bad_options_are_refused(spec: str) -> None:
     with pytest.raises(DraftError) as caught:
         create_drafter(spec)
     assert "\n" not in str(caught.value)
+
+
+def test_it_is_in_the_default_set_of_a_conversation_only() -> None:
+    def names(**options: bool) -> str:
+        drafter = make_drafter(DEFAULT_DRAFT, ToyTarget(V), ToyCodec(), "", **options)
+        return drafter.name if drafter else ""
+
+    assert (names(), names(remember=True)) == ("suffix+recycle", "suffix+recycle+memory")
+    load = Toy()
+    invoke("chat", stdin=b"", load=load)
+    assert load.options["remember"] is True
+    invoke("run", "abc", "--max-tokens", "1", load=load)
+    assert "remember" not in load.options

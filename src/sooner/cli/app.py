@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import bench, chat, doctor, explain, models, run, tune
+from sooner.cli import bench, chat, doctor, explain, models, run, train, tune
 from sooner.cli.options import page
 
 __all__ = ["app"]
@@ -56,5 +56,6 @@ app.command("explain", help=explain.HELP)(explain.explain)
 app.command("chat", help=chat.HELP)(chat.chat)
 app.command("bench", help=bench.HELP)(bench.bench)
 app.command("tune", help=tune.HELP)(tune.tune)
+app.command("train", help=train.HELP)(train.train)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 app.add_typer(models.app, name="models")

@@ -84,7 +84,7 @@ def chat(
     """Talk with the model (see HELP)."""
     options = engine_options(context.params)
     sampling = sampling_from(context.params, options.drafting()[1])
-    engine = open_engine(context, options)
+    engine = open_engine(context, options, remember=True)
     if engine.template is None:
         raise InvalidRequest("this model has no chat template: use sooner run --raw, or a chat model", "model")
     Chat(engine, sampling, system=system, verbose=verbose).loop()

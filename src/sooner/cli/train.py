@@ -1,0 +1,123 @@
+"""``sooner train``: a drafter made from the model's own text. Knows options and lines. Does not know how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sooner.cli import options as o
+from sooner.cli.bar import bar
+from sooner.cli.common import engine_options, open_engine, sampling_from
+from sooner.cli.failures import INTERRUPTED
+from sooner.cli.output import say
+
+__all__ = ["HELP", "train"]
+
+HELP = o.page("""Make a drafter for a model from what it writes.
+
+--kind table: the model answers many prompts, and what it writes after which words is counted into a table of a few
+megabytes that guesses the next tokens for nothing. Prompts like those you will ask make the best table; without a file
+there are built-in ones. Each line of the file is a prompt, or a JSON object with prompt, messages or turns; a trace
+recorded with --trace will do too.
+
+It can be stopped at any time: the same command goes on where it ended.
+
+[bold]Examples[/bold]
+
+  sooner train                                  a table for the built-in model, found by itself from then on
+  sooner train prompts.txt -m model.gguf -o mine.npz
+  sooner run "Why?" -m model.gguf --draft kind=table,path=mine.npz
+
+[bold]Exit codes[/bold]
+
+  0 done, 2 bad input, 130 Ctrl-C; what was collected stays""")
+
+Prompts = Annotated[
+    str | None, typer.Argument(metavar="[PROMPTS]", help="A file of prompts (- is standard input). (default: built in)")
+]
+Kind = Annotated[Literal["table"], typer.Option("--kind", help="What to make.")]
+Out = Annotated[
+    str | None,
+    typer.Option("-o", "--out", metavar="FILE.npz", help="Where to write. (default: the cache, for this model)"),
+]
+Tokens = Annotated[
+    int, typer.Option("--tokens", metavar="N", min=1, max=5_000_000, help="Tokens of text the model writes for it.")
+]
+Length = Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one text.")]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, max=256, help="Texts written side by side.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the prompts' order and the texts.")]
+
+
+class _Percent:
+    """Tells a bar of a hundred steps how many of ``total`` tokens are done."""
+
+    def __init__(self, advance: Callable[[str], None], total: int) -> None:
+        self._advance = advance
+        self._total = total
+        self._shown = 0
+
+    def __call__(self, done: int) -> None:
+        while self._shown < min(100, 100 * done // self._total):
+            self._shown += 1
+            self._advance(f"{done:,} tokens")
+
+
+def train(
+    context: typer.Context,
+    prompts: Prompts = None,
+    *,
+    kind: Kind = "table",
+    out: Out = None,
+    model: o.Model = None,
+    offline: o.Offline = False,
+    threads: o.Threads = None,
+    tokens: Tokens = 200_000,
+    max_tokens: Length = 256,
+    batch: Batch = 8,
+    temperature: o.Temperature = 0.5,
+    seed: Seed = 0,
+    verbose: o.Verbose = False,
+) -> None:
+    """Make a drafter (see HELP)."""
+    import sooner
+    from sooner.train import make
+
+    if out is not None:
+        make.check_out(Path(out))
+    name, asked = make.prompts_of(prompts)
+    sampling_from(context.params, "coupled")  # refuses what no text can be drawn with before a model is loaded
+    engine = open_engine(context, engine_options(context.params), max_running=batch)
+    recipe = make.Recipe(
+        prompts=name,
+        tokens=tokens,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        seed=seed,
+        model=engine.fingerprint.get("model", ""),
+        sooner=sooner.__version__,
+    )
+    path = make.table_path(recipe.model) if out is None else Path(out)
+    try:
+        with bar("collecting", 100) as advance:
+            made = make.make_table(
+                engine,
+                asked,
+                path,
+                recipe,
+                batch=batch,
+                progress=_Percent(advance, tokens),
+                waiting=lambda: say(f"waiting: another process is making {path}"),
+            )
+    except KeyboardInterrupt:
+        say(f"what was collected stays in {make.collection_path(path)}: the same command goes on there")
+        raise typer.Exit(INTERRUPTED) from None
+    use = f"use it with --draft kind=table,path={path}" if out is not None else "drafting uses it from now on"
+    short = f" (prompts ran out before {tokens:,})" if made.tokens < tokens else ""
+    print(
+        f"{path}: {made.contexts:,} contexts, {made.size / 1e6:.2f} MB, from {made.tokens:,} tokens{short} of "
+        f"{made.texts:,} texts; {use}",
+        flush=True,
+    )
