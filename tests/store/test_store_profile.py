@@ -90,6 +90,8 @@ def test_loading_uses_it() -> None:
     assert not isinstance(drafter, str)
     assert (drafter.name, budget) == ("suffix+ngram", 5)
     assert said[0].startswith("tuned: suffix+ngram:max=3, 5 tokens a pass")
+    save_profile(target.fingerprint, Profile(("cascade",), 4))
+    assert tuned() == ("cascade", 4), "what else load was told of the default drafters still holds"
     save_profile(target.fingerprint, Profile(()))
     assert tuned() == (None, None)
     save_profile(target.fingerprint, Profile(("gone",)))

@@ -41,7 +41,8 @@ says which configuration differs, and the exit code is 1.
 
 Speed-up is total time over total time, of decoding after the first token, with a 95 % interval from resampling
 prompts in pairs. It is given twice: over all tokens, and over those before a text first falls into repeating itself,
-which small models do and which every drafter is good at. Where an interval includes 1, no difference is shown.
+which small models do and which every drafter is good at. Where an interval includes 1, no difference is shown;
+fewer than four prompts (or, for those, rounds) are too few for an interval.
 Acceptance length is tokens per pass, the model's own included. Draft share is the share of time that drafting takes.
 
 With --batch N, prompts of one category are decoded N side by side, and the time is that of the whole group, from
