@@ -116,7 +116,7 @@ def test_the_index_is_built_once_and_again_when_the_files_change(tmp_path: Path,
         == propose(corpus(docs), ToyCodec().encode("ab"), 1).tokens
     )
     assert built == []
-    (docs / "a.txt").write_text("abeabeabe")
+    (docs / "a.txt").write_text("abeabe")  # no longer and no shorter
     changed = corpus(docs)
     assert built == [1]
     assert "changed since it was indexed" in changed.notes[0]
@@ -147,13 +147,15 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     (docs / "b.bin").write_bytes(b"ab\0c")
     (docs / "c.txt").write_bytes(b"ab\xff")
     (docs / "d.txt").write_text("abc\n" * 400_000)
+    (docs / "d1.txt").write_text("abc\n" * 150_000)
+    (docs / "d2.txt").write_text("abc\n" * 150_000)
     (docs / "e.txt").write_text("fade")
     (docs / "gone").symlink_to(docs / "nothing")
     os.mkfifo(docs / "pipe")
     drafter = corpus(docs, megabytes=1)
     assert any("b.bin is binary, c.txt is binary" in note for note in drafter.notes)
-    assert any("d.txt" in note and "1 MB" in note for note in drafter.notes)
-    assert len(drafter.index) == 300 + 4 + 3
+    assert any("d.txt, d2.txt" in note and "1 MB" in note for note in drafter.notes)
+    assert len(drafter.index) == 300 + 600_000 + 4 + 4
     assert not any("\n" in note for note in drafter.notes)
     assert corpus(docs, megabytes=1).notes == drafter.notes, "said again when the index comes from the cache"
 
