@@ -274,7 +274,7 @@ def expected_text(value: str | None, draft: Sequence[str]) -> str | None:
     return text
 
 
-_BLIND = ("none", "ngram", "suffix", "oracle", "self", "random")
+_BLIND = ("none", "corpus", "memory", "ngram", "oracle", "random", "recycle", "self", "suffix", "table")
 
 
 def _read(file: str, option: str = "--file") -> str:
