@@ -6,10 +6,10 @@ Knows sequences and whether the target's cache has room. Does not know drafting,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sooner.errors import SoonerError
+from sooner.errors import InvalidRequest, SoonerError
 from sooner.protocols import Session, Target
 from sooner.sequence import Sequence
 from sooner.types import EMPTY_DRAFT, Draft, Request, Step, Work
@@ -25,6 +25,7 @@ class Handle:
     request: Request
     seed: int
     started: float
+    drafter: str = "none"
     slots: list[Slot] = field(default_factory=list, repr=False)
     steps: list[Step] = field(default_factory=list, repr=False)
     first: dict[int, float] = field(default_factory=dict, repr=False)
@@ -80,6 +81,9 @@ class Batch:
     ``busy_chunk``: when something does, so that prompts do not starve it. ``preemptions`` counts them."""
 
     def __init__(self, target: Target, *, max_running: int, chunk: int, busy_chunk: int) -> None:
+        for name, value in (("max_running", max_running), ("chunk", chunk), ("busy_chunk", busy_chunk)):
+            if value < 1:
+                raise InvalidRequest(f"{name} must be at least 1, not {value}", name)
         self._target = target
         self._max_running = max_running
         self._chunk = chunk
@@ -118,11 +122,14 @@ class Batch:
                 works.append((slot, work))
         return works
 
-    def fit(self, works: list[tuple[Slot, Work]]) -> list[tuple[Slot, Work]]:
-        """Make the pass fit the cache: first without drafts, then by preempting the youngest sequence."""
+    def fit(self, works: list[tuple[Slot, Work]], relieve: Callable[[], None]) -> list[tuple[Slot, Work]]:
+        """Make the pass fit the cache: without drafts, then by ``relieve`` (what drafters hold in it), then by
+        preempting the youngest sequence."""
         if self._fits(works):
             return works
         works = [(slot, replace(work, draft=EMPTY_DRAFT)) for slot, work in works]
+        if not self._fits(works):
+            relieve()
         while len(self.running) > 1 and not self._fits(works):
             self._preempt(self.running[-1])
             works = self.works({})

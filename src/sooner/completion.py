@@ -6,6 +6,7 @@ Renders steps. Knows no model, no cache and no drafter.
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -133,9 +134,10 @@ _SILENT_STEPS = 32
 
 
 def completion(
-    handle: Handle, *, codec: TextCodec, drafter: str, warning: str | None, fingerprint: Mapping[str, str], model: str
+    handle: Handle, *, codec: TextCodec, warning: str | None, fingerprint: Mapping[str, str], model: str
 ) -> Completion:
-    """The answer of a finished request; ``drafter`` is the name of the one that served it, or "none"."""
+    """The answer of a finished request."""
+    drafter = handle.drafter
     if not handle.finished:
         raise InvalidRequest("the request has not finished: drive the engine to its end first")
     rule = create_verifier(handle.request.sampling.verify)
@@ -209,4 +211,10 @@ def _timings(steps: Sequence[Step], handle: Handle, choice: int) -> Timings:
 
 
 def _logprob_dict(entry: TokenLogprob) -> dict[str, Any]:
-    return {"token_id": entry.token, "logprob": entry.logprob, "top": [list(pair) for pair in entry.top]}
+    """JSON knows no infinity: a token that processors banned has the log-probability null."""
+    top = [[token, _finite(logprob)] for token, logprob in entry.top]
+    return {"token_id": entry.token, "logprob": _finite(entry.logprob), "top": top}
+
+
+def _finite(logprob: float) -> float | None:
+    return logprob if math.isfinite(logprob) else None

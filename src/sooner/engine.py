@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from sooner.batch import Batch, Handle, Slot
 from sooner.completion import Completion, completion
@@ -26,6 +27,7 @@ from sooner.sampling import Processor
 from sooner.sequence import Sequence as Choice
 from sooner.text import TextCodec
 from sooner.tree import sanitise
+from sooner.turns import Turns
 from sooner.types import EMPTY_DRAFT, Draft, Finish, Request, Rows, Sampling, Step, Work
 from sooner.verify import create_verifier
 
@@ -63,7 +65,9 @@ class Engine:
         self.batch = Batch(target, max_running=max_running, chunk=chunk, busy_chunk=busy_chunk)
         self.warning: str | None = None
         self._ids = itertools.count()
-        self._lock = threading.RLock()
+        self._turns = Turns()
+        self._stepping = False
+        self._leaving: list[Handle] = []
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
@@ -80,8 +84,9 @@ class Engine:
     def submit(self, request: Request) -> Handle:
         """Queue a request; draws the seed if it has none. Raises `InvalidRequest` before anything runs."""
         seed = fresh_seed() if request.sampling.seed is None else request.sampling.seed
-        with self._lock:
-            handle = Handle(next(self._ids), request, seed, time.perf_counter())
+        with self._turns.between_passes():
+            name = self.drafter.name if self.drafter is not None and request.drafting else "none"
+            handle = Handle(next(self._ids), request, seed, time.perf_counter(), name)
             for choice in range(request.sampling.n):
                 leader = handle.slots[0] if choice else None
                 handle.slots.append(Slot(self._choice(request, choice, choice_seed(seed, choice)), handle, leader))
@@ -90,7 +95,10 @@ class Engine:
 
     def abort(self, handle: Handle) -> None:
         """End a request now; its cache is free when this returns, its neighbours are untouched."""
-        with self._lock:
+        with self._turns.between_passes():
+            if self._stepping:  # this very thread, in a pass: the collector found a stream that was left
+                self._leaving.append(handle)
+                return
             for slot in handle.slots:
                 self._end(slot, Finish("abort"))
 
@@ -99,17 +107,26 @@ class Engine:
 
         A failing pass ends the requests in it (``handle.error``) and raises nothing here.
         """
-        with self._lock:
+        with self._turns.driving():
             return self._step()
 
     def _step(self) -> list[Step]:
+        self._stepping = True
+        try:
+            return self._pass()
+        finally:
+            self._stepping = False
+            while self._leaving:
+                self.abort(self._leaving.pop())
+
+    def _pass(self) -> list[Step]:
         begin = time.perf_counter()
         self.batch.admit()
         if not self.batch.running:
             return []
         drafts = self._draft()
         drafted = time.perf_counter()
-        works = self.batch.fit(self.batch.works(drafts))
+        works = self.batch.fit(self.batch.works(drafts), self._relieve)
         planned = time.perf_counter()
         rows = self._score(works)
         scored = time.perf_counter()
@@ -170,11 +187,11 @@ class Engine:
 
     def _apply(self, slot: Slot, work: Work, rows: Rows) -> Step | None:
         """The step of one sequence; None where a prompt chunk was read or the rows are unusable."""
-        if not work.logits:
+        if not work.logits or slot.sequence.finish is not None:
             return None
         try:
             return slot.sequence.apply(work, rows)
-        except TargetError as error:
+        except Exception as error:  # a row, a codec or a rule at fault must not take the neighbours down with it
             self._fail(slot, error)
             return None
 
@@ -198,17 +215,31 @@ class Engine:
         name = self.drafter.name if self.drafter is not None else "?"
         self.warning = f"drafter {name} failed and is off: {type(error).__name__}: {error}"
         log.warning("%s", self.warning)
-        self.drafter = None
+        drafter, self.drafter = self.drafter, None
+        for slot in (*self.batch.running, *self.batch.waiting):
+            _forget(drafter, slot.sequence.id)
+
+    def _relieve(self) -> None:
+        """The cache is full: what a drafter holds in it goes first."""
+        for slot in (*self.batch.running, *self.batch.waiting):
+            self._forget(slot.sequence.id)
+
+    def _forget(self, id: int) -> None:
+        if self.drafter is None:
+            return
+        try:
+            self.drafter.forget(id)
+        except Exception as error:  # as in _draft
+            self._drop_drafter(error)
 
     def _emit(self, slot: Slot, step: Step) -> Step:
         handle = slot.handle
         handle.last[step.choice] = time.perf_counter()
         handle.first.setdefault(step.choice, handle.last[step.choice])
-        handle.steps.append(step)
+        handle.steps.append(_without_rows(step))
         if step.finish is not None:
             self.batch.release(slot)
-            if self.drafter is not None:
-                self.drafter.forget(slot.sequence.id)
+            self._forget(slot.sequence.id)
         return step
 
     def _end(self, slot: Slot, finish: Finish) -> None:
@@ -217,6 +248,7 @@ class Engine:
         if sequence.finish is None:
             text = sequence.end(finish)
             empty = Step(sequence.id, sequence.choice, sequence.steps, EMPTY_DRAFT, (), (), (), text, finish=finish)
+            self.controller.observe(empty)
             self._emit(slot, empty)
 
     def _choice(self, request: Request, choice: int, seed: int) -> Choice:
@@ -254,14 +286,16 @@ class Engine:
 
     def stream(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Iterator[Step]:
         """The answer step by step (``step.text``). Arguments as for `request`. Leaving early aborts the request."""
-        return self.follow(self.submit(self.request(prompt, sampling, **options)))
+        return self._follow_new(self.request(prompt, sampling, **options))
 
     def generate_many(
         self, prompts: Sequence[Prompt], sampling: Sampling | None = None, **options: Any
     ) -> list[Completion]:
         """One answer per prompt, batched; each equals its solo run. Arguments as for `request`."""
-        handles = [self.submit(request) for request in [self.request(p, sampling, **options) for p in prompts]]
+        handles: list[Handle] = []
         try:
+            for request in [self.request(p, sampling, **options) for p in prompts]:
+                handles.append(self.submit(request))
             for handle in handles:
                 for _ in self.follow(handle):
                     pass
@@ -284,8 +318,10 @@ class Engine:
         self, prompts: Sequence[Prompt], sampling: Sampling | None = None, **options: Any
     ) -> list[Completion]:
         """`generate_many`, without blocking the event loop."""
-        handles = [self.submit(request) for request in [self.request(p, sampling, **options) for p in prompts]]
+        handles: list[Handle] = []
         try:
+            for request in [self.request(p, sampling, **options) for p in prompts]:
+                handles.append(self.submit(request))
             for handle in handles:
                 async for _ in self.afollow(handle):
                     pass
@@ -293,6 +329,9 @@ class Engine:
             for handle in handles:
                 self.abort(handle)
         return [self.completion(handle) for handle in handles]
+
+    def _follow_new(self, request: Request) -> Iterator[Step]:
+        yield from self.follow(self.submit(request))
 
     def follow(self, handle: Handle) -> Iterator[Step]:
         """Drive the engine until ``handle`` has ended, yielding its steps. Leaving early aborts it."""
@@ -322,18 +361,30 @@ class Engine:
     def _advance(self, handle: Handle, seen: int) -> list[Step]:
         """The steps of ``handle`` after the first ``seen``, taking passes until there is one; none once it has ended.
 
-        The lock is given up between passes, so that waiters take turns and an abort takes effect within one pass.
+        Between passes whoever submits or aborts goes first: a lock alone would mostly come back to this thread.
         """
         while True:
-            with self._lock:
+            with self._turns.driving():
                 if len(handle.steps) > seen or handle.finished:
                     return handle.steps[seen:]
                 self._step()
+            self._turns.give_way()
 
     def completion(self, handle: Handle) -> Completion:
         """The answer of a finished request, with all its choices."""
-        drafting = self.drafter is not None and handle.request.drafting
-        name = self.drafter.name if drafting and self.drafter is not None else "none"
-        return completion(
-            handle, codec=self.codec, drafter=name, warning=self.warning, fingerprint=self.fingerprint, model=self.name
-        )
+        return completion(handle, codec=self.codec, warning=self.warning, fingerprint=self.fingerprint, model=self.name)
+
+
+def _without_rows(step: Step) -> Step:
+    """The step for the record: which parents were sampled, not their vocabulary-sized rows."""
+    if not step.draft.q:
+        return step
+    return replace(step, draft=replace(step.draft, q=dict.fromkeys(step.draft.q, np.empty(0))))
+
+
+def _forget(drafter: Drafter | None, id: int) -> None:
+    try:
+        if drafter is not None:
+            drafter.forget(id)
+    except Exception:  # it has failed before
+        log.debug("a failed drafter cannot forget either", exc_info=True)

@@ -68,7 +68,7 @@ def load(
     from sooner.text import Tokenizer
 
     files = resolve(model, offline=offline, progress=progress)
-    codec = Tokenizer.load(files.folder)
+    codec = Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
     target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=progress)
     template = None
     if files.chat_template is not None:

@@ -91,6 +91,8 @@ def _prompt_ids(prompt: Prompt, raw: bool, codec: TextCodec, template: Template 
         return ids
     if len(messages) < len(prompt):
         raise InvalidRequest("a prompt is a string, a list of chat messages, or a list of token ids", "prompt")
+    if raw:
+        raise InvalidRequest("raw continues a string; chat messages go through the model's template: drop raw", "raw")
     if template is None:
         raise InvalidRequest("this model has no chat template: pass a string, or use raw=True", "messages")
     return codec.encode(template.render(messages), special=True)

@@ -103,7 +103,7 @@ class Tokenizer:
         self.bos_token, self.eos_token = bos, eos
 
     @classmethod
-    def load(cls, folder: str | Path) -> Tokenizer:
+    def load(cls, folder: str | Path, *, eos_ids: Iterable[int] | None = None) -> Tokenizer:
         """The tokenizer in ``folder``: ``tokenizer.json`` and, beside it, the usual Hugging Face configuration files.
 
         Raises `ModelNotFound`, `CorruptModel` or `UnsupportedModel`.
@@ -118,7 +118,8 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception
             raise CorruptModel(f"{path} cannot be read ({one_line(error)}); download it again") from error
         settings = _Settings(path.parent)
-        return cls(core, eos_ids=settings.eos_ids(core), bos=settings.token("bos"), eos=settings.token("eos"))
+        ends = settings.eos_ids(core) if eos_ids is None else set(eos_ids)
+        return cls(core, eos_ids=ends, bos=settings.token("bos"), eos=settings.token("eos"))
 
     @property
     def vocab_size(self) -> int:

@@ -125,7 +125,7 @@ def _strings(value: Any) -> bool:
 
 
 _SAMPLING_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("temperature", _finite(0.0, 1e4), "a number of at least 0"),
+    ("temperature", lambda v: _finite(0.0, 1e4)(v) and not 0 < v < 1e-6, "0 or a number in [1e-6, 1e4]"),
     ("top_k", _integer(0), "an integer of at least 0 (0 = off)"),
     ("top_p", _finite(0.0, 1.0, open_low=True), "in (0, 1]"),
     ("min_p", _finite(0.0, 1.0), "in [0, 1]"),

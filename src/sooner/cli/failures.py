@@ -25,15 +25,12 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _FOREIGN = {
     "--draft-max": "--budget",
-    "--draft-model": "--draft kind=model,...",
     "--max-length": "--max-tokens",
     "--max-new-tokens": "--max-tokens",
-    "--model-draft": "--draft kind=model,...",
     "--n-predict": "--max-tokens",
     "--num-speculative-tokens": "--budget",
     "--prompt": "the prompt itself, as the argument",
     "--spec-type": "--draft",
-    "--speculative-model": "--draft kind=model,...",
     "--stream": "nothing: text is streamed unless --no-stream is given",
     "--temp": "--temperature",
 }
