@@ -18,7 +18,6 @@ from common import REWRITE_CODE, keep, prompts
 
 import sooner
 from sooner.bench import Ratio, ratio
-from sooner.control.fixed import FixedController
 from sooner.engine import Engine
 
 TOKENS = 128
@@ -87,9 +86,10 @@ def own(engine: Engine) -> dict[str, Any]:
 
 
 def suffix(engine: Engine, rounds: int = 2) -> dict[str, Any]:
-    """`suffix` against plain by category, greedy; texts asserted identical."""
+    """`suffix` under the controller against plain, greedy; texts asserted identical."""
     found: dict[str, Any] = {}
-    groups = {**prompts(4), "rewrite_code": [REWRITE_CODE]}
+    kept = ("summarization", "rag", "writing")
+    groups = {**{name: texts for name, texts in prompts(5).items() if name in kept}, "rewrite_code": [REWRITE_CODE]}
     for name, texts in groups.items():
         plain: list[float] = []
         drafted: list[float] = []
@@ -146,7 +146,7 @@ def main() -> None:
         keep("core-memory", found)
         print(json.dumps(found, indent=1))
     if part != "memory":
-        engine = sooner.load(draft="suffix", controller=FixedController(16))
+        engine = sooner.load(draft="suffix")
         for name in parts if part == "all" else [part]:
             found = {"fingerprint": dict(engine.fingerprint), **parts[name](engine)}
             keep(f"core-{name}", found)
