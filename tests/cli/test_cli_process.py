@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +58,9 @@ def test_compare_finds_the_same_text(default_files: ModelFiles) -> None:
 def test_ctrl_c_ends_with_130_and_what_was_written(default_files: ModelFiles) -> None:
     process = subprocess.Popen([*TERMINAL, SOONER, *STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
-    begin = os.read(process.stdout.fileno(), 100)
-    time.sleep(0.3)
+    begin = b""
+    while len(begin) <= 20:
+        begin += os.read(process.stdout.fileno(), 100)
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=30)
     text = begin + rest

@@ -28,12 +28,12 @@ class RecycleDrafter:
 
     Rows are kept under the last two tokens, and under the last one as a fallback. ``max``: most nodes drafted;
     ``depth``: deepest; ``width``: successors kept per row; ``size``: entries kept, the least recently used go first
-    (about 250 bytes each).
+    (about 450 bytes each).
     """
 
     name = "recycle"
 
-    def __init__(self, *, max: int = 8, depth: int = 6, width: int = 4, size: int = 60_000) -> None:
+    def __init__(self, *, max: int = 8, depth: int = 6, width: int = 4, size: int = 20_000) -> None:
         self._max = at_least(1, max=max)
         self._depth = at_least(1, depth=depth)
         self._width = at_least(1, width=width)
