@@ -50,7 +50,7 @@ def plain(prompts: list[list[int]], options: dict[str, Any], **engine: Any) -> l
 
 
 @given(options=samplings, seed=st.integers(0, 99), budget=st.integers(0, 12), flicker=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_draft_budget_or_batch_changes_anything(
     options: dict[str, Any], seed: int, budget: int, flicker: bool
 ) -> None:

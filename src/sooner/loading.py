@@ -77,7 +77,7 @@ def load(
         draft, budget = _tuned(target, codec, files.sha256, progress)
     drafter = make_drafter(draft, target, codec, files.sha256, remember=remember)
     if controller is None:
-        fixed = budget is not None or drafter is None
+        fixed = budget is not None
         curve = _cost(target, threads)
         target.width = Width(curve.row_ms, curve.change_ms)
         controller = FixedController(budget or 0) if fixed else GoodputController(curve)
