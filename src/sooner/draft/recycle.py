@@ -28,7 +28,7 @@ class RecycleDrafter:
 
     Rows are kept under the last two tokens, and under the last one as a fallback. ``max``: most nodes drafted;
     ``depth``: deepest; ``width``: successors kept per row; ``size``: entries kept, the least recently used go first
-    (about 450 bytes each).
+    (about 0.8 kB each).
     """
 
     name = "recycle"
