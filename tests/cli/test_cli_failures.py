@@ -33,7 +33,7 @@ REFUSED = {
     ("run", "a", "--top-p", "1.5"): "--top-p must be in (0, 1]",
     ("run", "a", "--stop", ""): "--stop must be",
     ("run", "a", "--budget", "-1"): "--budget",
-    ("run", "a", "-n", "0"): "n must be",
+    ("run", "a", "-n", "0"): "error: -n must be",
     ("run", "a", "--precision", "int4"): "'auto', 'bf16', 'f32'",
     ("run", "a", "--draft", "ngram:mx=3"): "ngram has no option 'mx'",
     ("run", "a", "--draft", "ngram", "--draft", "none"): "stands alone",

@@ -37,6 +37,10 @@ _FOREIGN = {
 """What other tools call it."""
 
 
+_OPTIONS = {"n": "-n", "pool_tokens": "--context"}
+"""Parameters whose option has another name."""
+
+
 def report(error: BaseException) -> int:
     """Say on stderr in one line what went wrong; returns the exit code."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
@@ -85,7 +89,7 @@ def _refusal(error: SoonerError) -> str:
     message = str(error)
     name = error.param if isinstance(error, InvalidRequest) else None
     if name and message.startswith(f"{name} must"):
-        return f"--{name.replace('_', '-')}{message[len(name) :]}"
+        return f"{_OPTIONS.get(name) or '--' + name.replace('_', '-')}{message[len(name) :]}"
     return message
 
 
