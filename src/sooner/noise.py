@@ -143,7 +143,7 @@ class StepCoins:
     """The coins of one step of one sequence (`protocols.Coins`): a stream keyed by seed, domain and step.
 
     Keyed by step, not by position: rows behind the last accepted token have already influenced the stop, so their
-    randomness must not come back (ALGORITHMS section 2.2).
+    randomness must not come back (block verification, Sun et al. 2403.10444, is biased across steps otherwise).
     """
 
     def __init__(self, seed: int, step: int, domain: Domain = Domain.ACCEPT) -> None:
