@@ -1,6 +1,6 @@
 """The core's figures on the default model: plain speed against OpenVINO GenAI, own time, suffix drafting, memory.
 
-Everything interleaved in one process (A B A B). ``python benchmarks/core.py [genai|own|suffix|memory|all]``
+Everything interleaved in one process (A B A B). ``python benchmarks/core.py [genai|own|suffix|passes|memory|all]``
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from common import REWRITE_CODE, keep, prompts
 
 import sooner
 from sooner.bench import Ratio, ratio
+from sooner.control.cost import measure_cost
 from sooner.engine import Engine
 
 TOKENS = 128
@@ -108,6 +109,11 @@ def suffix(engine: Engine, rounds: int = 2) -> dict[str, Any]:
     return found
 
 
+def passes(engine: Engine) -> dict[str, Any]:
+    """Milliseconds of steady passes by rows, and what a change of width costs on top."""
+    return {"curve": measure_cost(engine.target, repeats=8).to_dict()}
+
+
 def memory(requests: int = 300) -> dict[str, Any]:
     """Peak resident set of `sooner run`, and growth of one engine's over many requests."""
     script = "import resource, sys; from sooner.cli import main\ntry: main()\nfinally: "
@@ -137,7 +143,7 @@ def _resident_mb() -> float:
 
 def main() -> None:
     """Run the parts asked for and keep each result."""
-    parts = {"genai": genai, "own": own, "suffix": suffix}
+    parts = {"genai": genai, "own": own, "suffix": suffix, "passes": passes}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", nargs="?", default="all", choices=[*parts, "memory", "all"])
     part = parser.parse_args().part
