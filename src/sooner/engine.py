@@ -130,28 +130,24 @@ class Engine:
         planned = time.perf_counter()
         rows = self._score(works)
         scored = time.perf_counter()
-        steps = [(slot, self._apply(slot, work, r), r) for (slot, work), r in zip(works, rows, strict=False)]
+        applied = [(slot, self._apply(slot, work, r), r) for (slot, work), r in zip(works, rows, strict=False)]
         verified = time.perf_counter()
-        for slot, step, r in steps:
+        steps: list[tuple[Slot, Step]] = []
+        for slot, untimed, r in applied:
             if slot.session is not None:
-                slot.session.settle(step.path if step else ())
-            if step:
-                self._learn(step, r)
-        overhead_ms = (planned - drafted + time.perf_counter() - verified) * 1e3
-        return [
-            self._emit(
-                slot,
-                replace(
-                    step,
-                    draft_ms=(drafted - begin) * 1e3,
-                    score_ms=(scored - planned) * 1e3,
-                    verify_ms=(verified - scored) * 1e3,
-                    overhead_ms=overhead_ms,
-                ),
+                slot.session.settle(untimed.path if untimed else ())
+            if untimed is None:
+                continue
+            step = replace(
+                untimed,
+                draft_ms=(drafted - begin) * 1e3,
+                score_ms=(scored - planned) * 1e3,
+                verify_ms=(verified - scored) * 1e3,
             )
-            for slot, step, _ in steps
-            if step
-        ]
+            self._learn(step, r)
+            steps.append((slot, step))
+        overhead_ms = (planned - drafted + time.perf_counter() - verified) * 1e3
+        return [self._emit(slot, replace(step, overhead_ms=overhead_ms)) for slot, step in steps]
 
     def _draft(self) -> dict[int, Draft]:
         """Drafts by sequence id, for the sequences that decode. Whatever a drafter returns is made harmless."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from sooner.control.cost import CostCurve, measure_cost
 from sooner.control.fixed import FixedController
 from sooner.control.goodput import GoodputController
+from sooner.control.price import Price
 from sooner.draft import create_drafter
 from sooner.draft.cascade import CascadeDrafter
 from sooner.draft.table import packaged_table
 from sooner.engine import Engine
-from sooner.errors import DraftError
+from sooner.errors import DraftError, ModelError
 
 if TYPE_CHECKING:
     from sooner.protocols import Controller, Drafter, Target
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from sooner.targets.openvino.load import Precision
     from sooner.text import TextCodec
 
-__all__ = ["AUTO_DRAFT", "DEFAULT_DRAFT", "load", "make_drafter"]
+__all__ = ["AUTO_DRAFT", "DEFAULT_DRAFT", "load", "make_drafter", "open_model"]
 
 DEFAULT_DRAFT = "cascade"
 """Every drafter that needs no model: suffix, recycle, and table where one is shipped for the model."""
@@ -47,6 +49,7 @@ def load(
     pool_tokens: int | None = None,
     max_running: int = 8,
     remember: bool = False,
+    warm: bool | Literal["background"] = False,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Engine:
@@ -59,11 +62,14 @@ def load(
     passes cost on this machine, unless ``budget`` fixes the draft tokens per step or a ``controller`` decides.
     ``precision``: "auto", "bf16" or "f32". ``pool_tokens``: tokens the KV cache holds, all texts together (None = as
     memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``remember``: the
-    default drafters also copy from earlier texts of the engine (under equal salts). ``offline``: never download.
+    default drafters also copy from earlier texts of the engine (under equal salts). ``warm``: compile
+    now, or in the background, the graphs that long use wants and short use does not (seconds, and memory of a few times
+    the weights); without it each is compiled once its lack has cost as much. ``offline``: never download.
     ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate
     from sooner.store import resolve
+    from sooner.targets.openvino.lanes import SINGLE, WIDTHS
     from sooner.targets.openvino.width import Width
     from sooner.text import Tokenizer
 
@@ -75,12 +81,16 @@ def load(
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
     if draft == AUTO_DRAFT and budget is None and controller is None:
         draft, budget = _tuned(target, codec, files.sha256, progress)
-    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember)
+    opening = partial(open_model, threads=threads, precision=precision, offline=offline, progress=progress)
+    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
+    if warm:
+        compile = target.lanes.warm if warm == "background" else target.lanes.build
+        compile(SINGLE if max_running == 1 else WIDTHS)
     if controller is None:
         fixed = budget is not None
         curve = _cost(target, threads)
         target.width = Width(curve.row_ms, curve.change_ms)
-        controller = FixedController(budget or 0) if fixed else GoodputController(curve)
+        controller = FixedController(budget or 0) if fixed else GoodputController(Price(curve, lambda: target.widths))
     return Engine(
         target,
         codec,
@@ -125,8 +135,13 @@ def make_drafter(
     model: str,
     *,
     remember: bool = False,
+    opening: Callable[[str], tuple[Target, TextCodec]] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Drafter | None:
-    """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim."""
+    """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim.
+
+    ``opening`` loads draft models (default `open_model`); ``say`` gets one-line messages about them.
+    """
     if draft is None:
         return None
     from sooner.store.cache import cache_dir
@@ -148,8 +163,33 @@ def make_drafter(
         "model": model,
         "shelf": shelved,
         "tables": tables,
+        "open_model": opening or open_model,
+        "say": say or log.info,
     }
     return CascadeDrafter([create_drafter(spec, **offered) for spec in draft])
+
+
+def open_model(
+    model: str,
+    *,
+    threads: int | None = None,
+    precision: Precision = "auto",
+    offline: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Target, TextCodec]:
+    """A draft model's target and tokenizer; the memory plan goes to ``progress``. Options and errors as for `load`."""
+    from sooner.store import resolve
+    from sooner.text import Tokenizer
+
+    def say(message: str) -> None:
+        (progress or log.info)(f"draft model: {message}")
+
+    try:
+        files = resolve(model, offline=offline, progress=say)
+        target = _target(files, threads=threads, precision=precision, log=say)
+        return target, Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
+    except ModelError as error:
+        raise type(error)(f"draft model: {error}") from error
 
 
 def _cost(target: OpenVINOTarget, threads: int | None) -> CostCurve:

@@ -64,6 +64,12 @@ class Target(Protocol):
         """Whether a row is the same bits however it is scored: alone, in a chain, in a tree, in a batch."""
         ...
 
+    @property
+    def widths(self) -> Sequence[int]:
+        """Row counts for which passes are ready-made at the moment, ascending: a pass is padded up to the next, and
+        changing between them costs nothing. None where that makes no difference."""
+        ...
+
     def open(self, tokens: Sequence[int] = (), salt: str = "") -> Session:
         """A session that holds the longest prefix of ``tokens`` found in the cache under ``salt`` (maybe none)."""
         ...

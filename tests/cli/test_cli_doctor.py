@@ -38,7 +38,7 @@ def diagnosis(*, differing: int, controls: int) -> Diagnosis:
         machine={},
         model="m",
         fingerprint={},
-        memory=MemoryPlan(1, 1, 1, 1, 1, 1, 1, 1),
+        memory=MemoryPlan(1, 1, 1, 1, 1, 1, 1, 1, 1),
         rows=RowVerdict((Comparison("a", 9, differing, 0.1),), (Comparison("b", 9, controls, 0.1),)),
         costs=(PassCost(1, 1, 9, 10.0), PassCost(1, 4, 9, 15.0)),
     )

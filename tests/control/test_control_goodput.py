@@ -87,9 +87,9 @@ def test_a_branch_pays_for_the_rows_it_feeds_again() -> None:
 def test_a_change_of_width_must_pay_for_itself() -> None:
     curve = CostCurve(rows=(2, 8, 16), ms=(10.0, 12.0, 16.0), change_ms=40.0)
     controller = GoodputController(curve)
-    controller._width = 2.0
+    controller.price.width = 2.0
     assert len(controller.select([context()], [draft([0.5, 0.5, 0.5])])[0]) == 1
-    controller._width = 8.0
+    controller.price.width = 8.0
     assert len(controller.select([context()], [draft([0.5, 0.5, 0.5])])[0]) == 3
 
 

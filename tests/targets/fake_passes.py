@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sooner.targets.openvino.graph import BLOCK_SIZE
 from sooner.targets.openvino.kv import KVCache
+from sooner.targets.openvino.lanes import Lanes
 from sooner.targets.openvino.layout import Pass
 from sooner.targets.openvino.memory import plan_memory
 from sooner.targets.openvino.runner import Runner
@@ -70,7 +71,8 @@ def fake_target(pool_tokens: int = 1024, context: int = 512) -> OpenVINOTarget:
     )
     cache = FakeCache(plan.blocks + 1)
     fingerprint: Mapping[str, str] = {}
-    return OpenVINOTarget(FakeRunner(cache), cache, plan, vocab_size=V, fingerprint=fingerprint)
+    lanes = Lanes(lambda width: FakeRunner(cache), 0)
+    return OpenVINOTarget(FakeRunner(cache), cache, plan, lanes, vocab_size=V, fingerprint=fingerprint)
 
 
 def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:

@@ -148,6 +148,7 @@ def test_a_small_pool_fills_up_queues_and_recovers(target: OpenVINOTarget) -> No
         target.runner,
         target.kv,  # a second pool over the same tensors
         replace(target.plan, blocks=9, kept_blocks=8, context=256),
+        target.lanes,
         vocab_size=target.vocab_size,
         fingerprint=target.fingerprint,
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sooner import tree
 from sooner.control.cost import CostCurve
+from sooner.control.price import Price, Series
 from sooner.protocols import Context
 from sooner.types import EMPTY_DRAFT, ROOT, Draft, Step
 
@@ -29,24 +29,27 @@ class GoodputController:
     """Chooses, for all sequences of a pass together, the draft nodes whose expected tokens are worth their time.
 
     Worth is measured at the pace reached so far: a choice that expects E tokens in t ms gains E - pace * t. A pass of
-    another width than the last costs ``curve.change_ms`` more, so the width stays while that pays, and rows up to it
-    are free. ``budget``: most candidates asked of the drafter per sequence. ``overhead_ms``: what a step costs besides
+    another width than the last may cost more, so the width stays while that pays, and rows up to it are free; where the
+    target has graphs ready for some widths, the pass takes one of those. ``budget``: most candidates asked of the drafter per sequence. ``overhead_ms``: what a step costs besides
     its pass. A sequence whose drafts keep failing is asked for them ever more rarely, at least every `_RAREST` steps.
     """
 
-    def __init__(self, curve: CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
-        self.curve = curve
+    def __init__(self, price: Price | CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
+        self.price = price if isinstance(price, Price) else Price(price)
         self._budget = budget
         self._overhead_ms = overhead_ms
         self._misses: dict[int, int] = {}
         self._turn = 0
-        self._width = 0.0
+        self._sequences = 0
+        self._expected: tuple[float, float] | None = None
         self._missed_ms = 0.0
-        self._pace = 1.0 / (curve.ms[0] + overhead_ms)
+        self._pace = 1.0 / (self.price.curve.ms[0] + overhead_ms)
 
     def budgets(self, contexts: Sequence[Context]) -> list[int]:
         """Zero for sequences whose turn it is not, else the cap on candidates."""
         self._turn += 1
+        self._sequences = len(contexts)
+        self._expected = None
         return [self._budget if self._turn % self._pause(context.id) == 0 else 0 for context in contexts]
 
     def select(self, contexts: Sequence[Context], drafts: Sequence[Draft]) -> list[Draft]:
@@ -64,8 +67,9 @@ class GoodputController:
         if not offers:
             return [draft if draft.q else EMPTY_DRAFT for draft in drafts]
         offers.sort()
+        self.price.refresh()
         chosen: list[list[int]] = [[] for _ in drafts]
-        for _, which, node in offers[: self._choose(*self._prefixes(drafts, offers), len(drafts))]:
+        for _, which, node in offers[: self._choose(*self._prefixes(drafts, offers))]:
             chosen[which].append(node)
         return [
             draft if draft.q or len(nodes) == len(draft) else tree.prune(draft, nodes) if nodes else EMPTY_DRAFT
@@ -73,7 +77,10 @@ class GoodputController:
         ]
 
     def observe(self, step: Step) -> None:
-        """Count steps in a row in which a sequence's draft brought nothing."""
+        """Count steps in a row in which a sequence's draft brought nothing; refine the price of the pass."""
+        if self._expected is not None:
+            self.price.observe(*self._expected, step.score_ms)
+            self._expected = None
         if step.finish is not None:
             self._misses.pop(step.sequence, None)
         elif len(step.draft):
@@ -89,11 +96,8 @@ class GoodputController:
         size = len(offers) + 1
         rows, branches, expected = np.empty(size), np.zeros(size), np.empty(size)
         lengths = [1] * len(drafts)
-        total, forks, tokens = (
-            2.0 * len(drafts),
-            0.0,
-            float(len(drafts)),
-        )  # a pass feeds two rows of a sequence at least
+        sequences = max(self._sequences, len(drafts))  # also those that were asked for no draft
+        total, forks, tokens = 2.0 * sequences, 0.0, float(sequences)  # at least two rows of each are fed
         rows[0], expected[0] = total, tokens
         ends: list[set[int]] = [{ROOT} for _ in drafts]
         levels: list[dict[int, int]] = [{ROOT: 0} for _ in drafts]
@@ -104,7 +108,7 @@ class GoodputController:
                 ends[which].discard(parent)
                 total += 0.0 if lengths[which] == 1 else 1.0
             else:
-                total += 1.0 + self.curve.refeed * level
+                total += 1.0 + self.price.curve.refeed * level
                 forks += 1.0
             ends[which].add(node)
             lengths[which] += 1
@@ -112,26 +116,38 @@ class GoodputController:
             rows[i], branches[i], expected[i] = total, forks, tokens
         return rows, branches, expected
 
-    def _choose(self, rows: Series, branches: Series, expected: Series, sequences: int) -> int:
-        """How many offers to take. Leaving the width is a purchase: made once staying has cost as much."""
-        ms = self.curve(rows, sequences, branches)
-        gain = expected - self._pace * ms
-        best = int(gain.argmax())
-        inside = np.flatnonzero(rows <= self._width)
-        if self.curve.change_ms > 0.0 and len(inside) and rows[best] != self._width:
-            stay = int(inside[expected[inside].argmax()])
-            stay_ms = float(self.curve(np.array([self._width]), sequences, branches[stay : stay + 1])[0])
-            lost = float(gain[best] - (expected[stay] - self._pace * stay_ms)) / self._pace
-            self._missed_ms = max(0.0, self._missed_ms + lost) if lost > 0.0 else 0.5 * self._missed_ms
-            if self._missed_ms <= self.curve.change_ms:
-                return self._take(stay, expected, stay_ms)
-        self._width = float(rows[best])
-        self._missed_ms = 0.0
-        return self._take(best, expected, float(ms[best]))
+    def _choose(self, rows: Series, branches: Series, expected: Series) -> int:
+        """How many offers to take. Where no width is ready, leaving one is a purchase: see `_stay`."""
+        sequences = max(self._sequences, 1)
+        padded, ready = self.price.pad(rows)
+        ms = self.price.steady(padded, sequences, branches)
+        change_ms = self.price.curve.change_ms
+        if self.price.ready:
+            ms = ms + np.where(ready | (padded == self.price.width), 0.0, change_ms)
+        best = int((expected - self._pace * ms).argmax())
+        if not ready[best] and padded[best] != self.price.width:
+            if change_ms > 0.0 and not self.price.ready and (stay := self._stay(best, ms, rows, branches, expected)):
+                return self._take(*stay, expected)
+            self.price.width = float(padded[best])
+            self._missed_ms = 0.0
+        return self._take(best, float(padded[best]), float(ms[best]), expected)
 
-    def _take(self, choice: int, expected: Series, ms: float) -> int:
+    def _stay(
+        self, best: int, ms: Series, rows: Series, branches: Series, expected: Series
+    ) -> tuple[int, float, float] | None:
+        """The best choice within the last width with its rows and price, until staying has cost a change of width."""
+        width = self.price.width
+        inside = np.flatnonzero(rows <= width)
+        if not len(inside):
+            return None
+        stay = int(inside[expected[inside].argmax()])
+        stay_ms = float(self.price.steady(np.array([width]), max(self._sequences, 1), branches[stay : stay + 1])[0])
+        gains = expected[best] - self._pace * ms[best], expected[stay] - self._pace * stay_ms
+        lost = float(gains[0] - gains[1]) / self._pace
+        self._missed_ms = max(0.0, self._missed_ms + lost) if lost > 0.0 else 0.5 * self._missed_ms
+        return (stay, width, stay_ms) if self._missed_ms <= self.price.curve.change_ms else None
+
+    def _take(self, choice: int, rows: float, ms: float, expected: Series) -> int:
+        self._expected = rows, ms
         self._pace += _PACE * (float(expected[choice]) / (ms + self._overhead_ms) - self._pace)
         return choice
-
-
-Series = NDArray[np.float64]

@@ -64,6 +64,11 @@ class ToyTarget:
         return {"model": f"toy-{self._vocab_size}-{self._order}-{self._seed}-{self._sharpness}"}
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """None: rows are computed one by one."""
+        return ()
+
+    @property
     def row_invariant(self) -> bool:
         """True unless built as the negative control."""
         return not self._row_dependent

@@ -49,9 +49,10 @@ def block_count(tokens: int) -> int:
     return -(-tokens // BLOCK_SIZE)
 
 
-def paged_graph(core: Any, xml: Path, taps: Sequence[int] = (), precision: str = "f32") -> Any:
+def paged_graph(core: Any, xml: Path, taps: Sequence[int] = (), precision: str = "f32", width: int = 0) -> Any:
     """Read ``xml`` and return the paged `openvino.Model`, with a ``rows`` input ``[R]`` that picks the scored rows.
 
+    ``width``: every pass has exactly so many tokens and R is as many (no shape is then left to infer); 0 = any number.
     Its outputs are ``[R, 1, V]`` float32 logits and, per layer in ``taps`` (negative counts from the last), the
     ``[R, 1, H]`` hidden rows that leave it, in ``precision``: any other type there would move the whole residual
     stream to it and change the logits. Raises `CorruptModel`, `UnsupportedModel`, `TargetError`.
@@ -64,6 +65,8 @@ def paged_graph(core: Any, xml: Path, taps: Sequence[int] = (), precision: str =
     _refuse_unsupported(model, xml)
     _gather_rows(model, xml, taps, precision)
     _check_inputs(model, xml)
+    if width:
+        model.reshape({name: [width] for name in ("input_ids", "position_ids", "rows")})
     return model
 
 

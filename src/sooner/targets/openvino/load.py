@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 from sooner.errors import InvalidRequest, UnsupportedModel
 from sooner.targets.openvino.graph import paged_graph
 from sooner.targets.openvino.kv import KVCache, bytes_per_block
+from sooner.targets.openvino.lanes import Lanes
 from sooner.targets.openvino.machine import processor
 from sooner.targets.openvino.memory import plan_memory
 from sooner.targets.openvino.probe import quick_check
@@ -82,8 +83,12 @@ def load(
         )
     core = ov.Core()
     compute, kv_type = _precisions(core, precision, kv_precision)
-    graph = paged_graph(core, files.xml, taps, compute)
-    compiled = core.compile_model(graph, "CPU", _config(threads, compute, kv_type))
+    config = _config(threads, compute, kv_type)
+
+    def compile(width: int = 0) -> Any:
+        return core.compile_model(paged_graph(core, files.xml, taps, compute, width), "CPU", config)
+
+    compiled = compile()
     vocab_size = compiled.outputs[0].partial_shape[2].get_length()
     plan = plan_memory(
         weights=files.xml.with_suffix(".bin").stat().st_size,
@@ -103,7 +108,8 @@ def load(
         "kv_precision": kv_type,
     }
     runner = Runner(compiled, kv.tensors, len(taps))
-    target = OpenVINOTarget(runner, kv, plan, vocab_size=vocab_size, fingerprint=fingerprint)
+    lanes = Lanes(lambda width: Runner(compile(width), kv.tensors, len(taps), width), plan.lanes)
+    target = OpenVINOTarget(runner, kv, plan, lanes, vocab_size=vocab_size, fingerprint=fingerprint)
     _measure(target, f"rows\n{sorted(fingerprint.items())}\n{threads}", recall, remember)
     if log and not target.row_invariant:
         log("rows depend on how they are scored on this machine: texts are equal up to numeric near-ties only")

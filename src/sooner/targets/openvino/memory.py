@@ -23,6 +23,12 @@ _CONTEXTS = 16
 _SMALLEST = 128
 """Tokens below which a pool is of no use."""
 
+_LANES = 0.1
+"""Of the memory available at load, the part that lanes may take."""
+
+_LANE_WEIGHTS = 1.7
+"""What a lane takes in units of the weights' file: they are packed anew, and so is the LM head that shares its own."""
+
 _LOGIT_ROWS = 256
 """Rows of logits that one pass is planned for."""
 
@@ -33,7 +39,7 @@ class MemoryPlan:
 
     ``context``: the most tokens of one session; smaller than ``model_context`` where the pool is.
     ``blocks``: size of the pool. ``kept_blocks``: at most so many of them stay for their prefix when nobody
-    holds them.
+    holds them. ``lanes``: at most so many further copies of the graph may be compiled, of ``lane_bytes`` each.
     """
 
     available: int
@@ -44,11 +50,17 @@ class MemoryPlan:
     context: int
     model_context: int
     logits: int
+    lanes: int
 
     @property
     def pool_bytes(self) -> int:
         """Bytes of the pool when every block is in use."""
         return self.blocks * self.block_bytes
+
+    @property
+    def lane_bytes(self) -> int:
+        """About what one lane takes."""
+        return int(self.weights * _LANE_WEIGHTS)
 
     @property
     def pool_tokens(self) -> int:
@@ -60,7 +72,8 @@ class MemoryPlan:
             f"memory: {_size(self.available)} available; weights {_size(self.weights)}; "
             f"KV pool {self.pool_tokens} tokens, {_size(self.pool_bytes)} when full "
             f"({_size(self.kept_blocks * self.block_bytes)} of it kept for prefixes); "
-            f"logits {_size(self.logits)} for {_LOGIT_ROWS} rows; context {self.context}"
+            f"logits {_size(self.logits)} for {_LOGIT_ROWS} rows; "
+            f"up to {self.lanes} lanes of {_size(self.lane_bytes)}; context {self.context}"
         )
         if self.context < self.model_context:
             text += f" (the model's is {self.model_context}: memory or pool_tokens limits it)"
@@ -93,7 +106,8 @@ def plan_memory(
         if blocks * BLOCK_SIZE <= min(_SMALLEST, context):
             raise TargetError(f"{_size(available)} leave no room for a KV cache: free memory or use a smaller model")
         usable = min(context, (blocks - 1) * BLOCK_SIZE)
-    return MemoryPlan(available, weights, block_bytes, blocks, block_count(usable), usable, context, logits)
+    lanes = int(available * _LANES / (weights * _LANE_WEIGHTS)) if weights else 0
+    return MemoryPlan(available, weights, block_bytes, blocks, block_count(usable), usable, context, logits, lanes)
 
 
 def available_bytes() -> int:

@@ -22,9 +22,12 @@ _INT64 = ("input_ids", "position_ids", "rows")
 
 
 class Runner:
-    """One infer request whose input tensors live as long as it does: a pass only writes what changed in them."""
+    """One infer request whose input tensors live as long as it does: a pass only writes what changed in them.
 
-    def __init__(self, compiled: Any, kv: Mapping[str, Any], taps: int = 0) -> None:
+    ``width``: every pass has so many tokens and scores so many rows (the graph was compiled for that); 0 = any number.
+    """
+
+    def __init__(self, compiled: Any, kv: Mapping[str, Any], taps: int = 0, width: int = 0) -> None:
         import openvino as ov
 
         self._request = compiled.create_infer_request()
@@ -32,12 +35,13 @@ class Runner:
         self._hidden_type = compiled.outputs[1].element_type.get_type_name() if taps else ""
         self.kv = kv
         self._tensors: dict[str, Any] = {}
-        self._sizes = dict.fromkeys(INPUTS, 0)
+        self._width = width
+        self._sizes = {name: width if name in _INT64 else 0 for name in INPUTS}
         for name, tensor in kv.items():
             self._request.set_tensor(name, tensor)
         for name in INPUTS:
             kind = ov.Type.i64 if name in _INT64 else ov.Type.u8 if name == "qq_bias" else ov.Type.i32
-            tensor = ov.Tensor(kind, ov.Shape([] if name == "max_context_len" else [0]))
+            tensor = ov.Tensor(kind, ov.Shape([] if name == "max_context_len" else [self._sizes[name]]))
             self._tensors[name] = tensor
             self._request.set_tensor(name, tensor)
 
@@ -54,18 +58,18 @@ class Runner:
         self._put("block_indices_begins", flat.block_begins)
         self._put("qq_bias", flat.bias)
         self._put("qq_bias_begins", flat.bias_begins)
-        self._put("rows", flat.rows)
+        self._put("rows", [*flat.rows, *[0] * (self._width - len(flat.rows))])
         self._tensors["max_context_len"].data[...] = flat.longest
         try:
             self._request.start_async()
             self._request.wait()
         except RuntimeError as error:
             raise TargetError(f"the pass failed in OpenVINO: {last_line(error)}") from error
-        logits: Logits = self._request.get_output_tensor(0).data[:, 0]
+        logits: Logits = self._request.get_output_tensor(0).data[: len(flat.rows), 0]
         # The maximum is not finite if a row holds NaN or +inf; reading each value again for -inf would cost more.
         if len(logits) and not np.isfinite(logits.max()):
             raise TargetError("the model returned logits that are not finite: use precision f32 or check the model")
-        return logits, self._hidden() if self._taps else None
+        return logits, self._hidden(len(flat.rows)) if self._taps else None
 
     def _put(self, name: str, values: Sequence[int]) -> None:
         tensor = self._tensors[name]
@@ -74,8 +78,8 @@ class Runner:
             self._sizes[name] = len(values)
         tensor.data[:] = values
 
-    def _hidden(self) -> NDArray[np.float32]:
-        rows = [self._floats(self._request.get_output_tensor(1 + i).data) for i in range(self._taps)]
+    def _hidden(self, count: int) -> NDArray[np.float32]:
+        rows = [self._floats(self._request.get_output_tensor(1 + i).data[:count]) for i in range(self._taps)]
         return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
     def _floats(self, data: NDArray[Any]) -> NDArray[np.float32]:

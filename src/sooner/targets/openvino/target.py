@@ -5,20 +5,31 @@ Knows how works become a pass and its rows become results. Does not know samplin
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sooner.errors import TargetError
 from sooner.targets.openvino.kv import KVCache
+from sooner.targets.openvino.lanes import Lanes
 from sooner.targets.openvino.layout import Pass, paths
 from sooner.targets.openvino.memory import MemoryPlan
 from sooner.targets.openvino.pool import BlockPool
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.session import Blocks, OpenVINOSession
 from sooner.targets.openvino.width import Width
-from sooner.types import Rows, Work
+from sooner.types import Logits, Rows, Work
 
 __all__ = ["OpenVINOTarget"]
+
+_DYNAMIC = 0.1
+"""Of a pass's time, what a graph of any width costs more than a lane even when no width changes."""
+
+log = logging.getLogger("sooner")
 
 
 class OpenVINOTarget:
@@ -30,13 +41,22 @@ class OpenVINOTarget:
     """
 
     def __init__(
-        self, runner: Runner, kv: KVCache, plan: MemoryPlan, *, vocab_size: int, fingerprint: Mapping[str, str]
+        self,
+        runner: Runner,
+        kv: KVCache,
+        plan: MemoryPlan,
+        lanes: Lanes,
+        *,
+        vocab_size: int,
+        fingerprint: Mapping[str, str],
     ) -> None:
         self.plan = plan
         self.pool = BlockPool(plan.blocks, plan.kept_blocks)
         self.runner = runner
         self.kv = kv
         self.width = Width()
+        self.lanes = lanes
+        self._proven: set[int] = set()
         self._blocks = Blocks(self.pool, kv.copy)
         self._vocab_size = vocab_size
         self._fingerprint = MappingProxyType(dict(fingerprint))
@@ -56,6 +76,11 @@ class OpenVINOTarget:
     def fingerprint(self) -> Mapping[str, str]:
         """Model hash, engine version, processor and its features, precisions."""
         return self._fingerprint
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the lanes compiled so far."""
+        return self.lanes.ready
 
     def open(self, tokens: Sequence[int] = (), salt: str = "") -> OpenVINOSession:
         """A session that holds the longest prefix of ``tokens`` found in the cache or a live session under ``salt``."""
@@ -79,11 +104,8 @@ class OpenVINOTarget:
             firsts = [flat.feed(branch.start, branch.tokens, table) for branch, table in laid]
             if work.logits:
                 flat.score([branch for branch, _ in laid], firsts, len(work.draft))
-        tokens = len(flat.tokens)
-        if pad := self.width.fit(tokens) - tokens:
-            flat.widen(pad, self.plan.blocks)
         try:
-            logits, hidden = self.runner.run(flat)
+            logits, hidden = self._run(flat)
         except TargetError:
             for session in sessions:
                 session.drop_pending()
@@ -96,6 +118,34 @@ class OpenVINOTarget:
             results.append(Rows(logits[first:end], None if hidden is None else hidden[first:end]))
             first = end
         return results
+
+    def _run(self, flat: Pass) -> tuple[Logits, NDArray[np.float32] | None]:
+        tokens = len(flat.tokens)
+        if lane := self.lanes.find(tokens):
+            width, runner = lane
+            if pad := width - tokens:
+                flat.widen(pad, self.plan.blocks)
+            return runner.run(flat) if width in self._proven else self._prove(flat, width, runner)
+        changed = self.width.last
+        if pad := self.width.fit(tokens) - tokens:
+            flat.widen(pad, self.plan.blocks)
+        begin = time.perf_counter()
+        rows = self.runner.run(flat)
+        spent = (time.perf_counter() - begin) * 1e3
+        self.lanes.owe(tokens, _DYNAMIC * spent + (self.width.change_ms if changed != self.width.last else 0.0))
+        return rows
+
+    def _prove(self, flat: Pass, width: int, runner: Runner) -> tuple[Logits, NDArray[np.float32] | None]:
+        """A lane's first pass runs on both graphs: one whose rows are not the same bits is not used."""
+        mine = runner.run(flat)[0].copy()
+        logits, hidden = self.runner.run(flat)
+        self.width.forget()
+        if np.array_equal(mine.view(np.uint32), logits.view(np.uint32)):
+            self._proven.add(width)
+        else:
+            log.warning("the lane of width %s computes other bits than the graph it copies: it is not used", width)
+            self.lanes.drop(width)
+        return logits, hidden
 
     def _session(self, work: Work) -> OpenVINOSession:
         session = work.session

@@ -23,20 +23,20 @@ class Width:
     def __init__(self, row_ms: float = 1.0, change_ms: float = 0.0) -> None:
         self.row_ms = row_ms
         self.change_ms = change_ms
-        self._last = 0
+        self.last = 0
         self._rent = 0.0
 
     def fit(self, tokens: int) -> int:
         """The width for a pass that needs ``tokens``; at least that, at most `LARGEST_PAD` more."""
-        pad = self._last - tokens
+        pad = self.last - tokens
         rent = self._rent + pad * self.row_ms
         if 0 < pad <= LARGEST_PAD and rent <= self.change_ms:
             self._rent = rent
-            return self._last
-        self._last = tokens
+            return self.last
+        self.last = tokens
         self._rent = 0.0
         return tokens
 
     def forget(self) -> None:
         """The next pass gets exactly the width it needs."""
-        self._last = 0
+        self.last = 0
