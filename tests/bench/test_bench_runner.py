@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from sooner.bench.runner import group_items
 from sooner.bench.summary import ALL, differing, summarise
 from sooner.bench.workload import Item
 from sooner.errors import DraftError
+from sooner.protocols import Session
 
 
 @pytest.fixture(autouse=True)
@@ -67,14 +69,26 @@ def test_what_comes_before_loops_is_counted_apart() -> None:
     assert 1.0 <= drafted.fresh.value < drafted.ratio.value / 1.5, "copying a loop flatters"
 
 
-def test_prompts_are_cold_and_drafters_start_each_round_anew() -> None:
-    bench = runner(TickingTarget(), "recycle@4")
+def test_prompts_are_as_cold_for_each_and_drafters_start_each_round_anew() -> None:
+    target = TickingTarget()
+    opened: list[str] = []
+    target_open = target.open
+
+    def watched(tokens: Sequence[int] = (), salt: str = "") -> Session:
+        opened.append(salt)
+        return target_open(tokens, salt)
+
+    target.open = watched  # type: ignore[method-assign]  # a spy
+    bench = runner(target, "recycle@4")
     rounds = list(bench.interleaved([(item,) for item in items(4)], 2))
     first, second = rounds[:8], rounds[8:]
     assert [replace(s, round=0, draft_ms=0, pass_ms=0, seconds=0, fresh_seconds=0) for s in second] == [
         replace(s, draft_ms=0, pass_ms=0, seconds=0, fresh_seconds=0) for s in first
     ]
-    assert len({request.salt for request in (bench._request(item) for item in items(4))}) == 4
+    assert len(set(opened)) == 6, "a salt for each configuration in each round and in the warm-up"
+    learned = [sample.accepted for sample in first if sample.configuration == "recycle@4"]
+    alone = [list(runner(TickingTarget(), "recycle@4").interleaved([(i,)], 1))[1] for i in items(4)]
+    assert sum(learned) > sum(sample.accepted for sample in alone), "from one text to the next"
     (_, figures) = summarise(rounds)
     assert figures.ratio is not None
     assert figures.ratio.pairs == 4, "rounds of one prompt are one pair"

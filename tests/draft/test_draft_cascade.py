@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def test_recycled_rows_predict_what_the_target_said_there() -> None:
 def test_recycling_is_bounded() -> None:
     drafter = RecycleDrafter(size=10)
     for last in range(2, V):
-        drafter.propose([context([1, last])])
+        drafter.propose([dataclasses.replace(context([1, last]), salt=str(last % 3))])
         drafter.observe(Step(1, 0, 0, Draft(), (), (1,), ("target",), ""), Rows(np.eye(1, V, dtype=np.float32)))
     assert len(drafter._entries) <= 10
     drafter.forget(1)

@@ -24,6 +24,9 @@ _WARM_UP = "Count from one to twenty, then explain the plan of a bench."
 
 _WARM_UP_TOKENS = 32
 
+_BEFORE = -1
+"""The round of the warm-up, whose salt no counted round has."""
+
 Group = tuple[Item, ...]
 Pass = tuple[float, list[Step]]
 
@@ -69,7 +72,8 @@ def group_items(categories: Mapping[str, Sequence[Item]], batch: int) -> list[Gr
 
 class Runner:
     """``engine`` decodes; it keeps no drafter of its own afterwards. Each configuration gets a drafter and controller
-    of its own, fresh at every `warm_up`. Every run has cold prompts (a salt of its own) and ``sampling``'s seed.
+    of its own, fresh at every `warm_up`, and a salt of its own in every round: prompts are as cold for one as for
+    another, and drafters learn from one text to the next as they do for a user. Every run has ``sampling``'s seed.
     """
 
     def __init__(
@@ -86,7 +90,6 @@ class Runner:
         self._clock = clock
         self._controller = engine.controller
         self._equipment: dict[str, Equipment] = {}
-        self._runs = 0
 
     def refusal(self, item: Item) -> str | None:
         """Why the engine cannot take an item, if it cannot."""
@@ -94,7 +97,7 @@ class Runner:
         if item.model and item.model != model:
             return "it was recorded with another model, whose token ids mean other text"
         try:
-            self.engine.abort(self.engine.submit(self._request(item)))
+            self.engine.abort(self.engine.submit(self._request(item, "")))
         except InvalidRequest as error:
             return str(error)
         return None
@@ -106,7 +109,7 @@ class Runner:
         self.sampling = replace(counted, max_tokens=min(_WARM_UP_TOKENS, counted.max_tokens or _WARM_UP_TOKENS))
         try:
             for configuration in self.configurations:
-                self.run(configuration, (Item("", "", _WARM_UP),), 0)
+                self.run(configuration, (Item("", "", _WARM_UP),), _BEFORE)
         finally:
             self.sampling = counted
 
@@ -124,7 +127,7 @@ class Runner:
         handles: list[Handle] = []
         try:
             for item in group:
-                handles.append(self.engine.submit(self._request(item)))
+                handles.append(self.engine.submit(self._request(item, f"bench {turn} {configuration.name}")))
             passes = list(self._drive(handles))
         finally:
             for handle in handles:
@@ -142,9 +145,8 @@ class Runner:
             steps = self.engine.step()
             yield self._clock() - begin, steps
 
-    def _request(self, item: Item) -> Request:
-        self._runs += 1
-        return self.engine.request(item.prompt, self.sampling, salt=f"bench {self._runs}")
+    def _request(self, item: Item, salt: str) -> Request:
+        return self.engine.request(item.prompt, self.sampling, salt=salt)
 
 
 def _sample(name: str, group: Group, turn: int, handles: Sequence[Handle], passes: Sequence[Pass]) -> Sample:

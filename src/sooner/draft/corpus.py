@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from sooner.draft.continuations import grow_continuations
 from sooner.draft.corpus_files import CorpusFiles, find_files, read_text
 from sooner.draft.corpus_index import CorpusIndex
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least
 from sooner.errors import DraftError
 from sooner.protocols import Context
 from sooner.text import TextCodec
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["CorpusDrafter", "Shelf"]
 
@@ -57,7 +58,7 @@ class Shelf(Protocol):
         ...
 
 
-class CorpusDrafter:
+class CorpusDrafter(OneByOne):
     """Retrieval from a corpus (REST, 2311.08252): a tree of the commonest continuations of the longest match.
 
     ``path``: a UTF-8 text file or a folder of them; binary and hidden files are passed over. ``max``: most nodes;
@@ -95,16 +96,6 @@ class CorpusDrafter:
         self.index = self._build(found)[0] if shelf is None else self._kept(found, shelf)
         for note in self.notes:
             log.warning("%s", note)
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A tree per context, empty where nothing matches."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """The corpus is static."""
-
-    def forget(self, id: int) -> None:
-        """Nothing is kept per sequence."""
 
     def _propose(self, context: Context) -> Draft:
         budget = min(self._max, context.budget)

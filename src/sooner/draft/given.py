@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sooner import tree
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least
 from sooner.protocols import Context
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["GivenDrafter"]
 
@@ -21,7 +22,7 @@ _SURE, _GUESSED = 0.9, 0.4
 """Confidence while the output follows the expected text, and after an unexplained mismatch."""
 
 
-class GivenDrafter:
+class GivenDrafter(OneByOne):
     """Copies on from its place in ``context.expected``; drafts nothing for requests without one.
 
     A mismatch is first taken for a replaced token. From the next proposal on the place is looked up anew by the last
@@ -37,13 +38,6 @@ class GivenDrafter:
         self._min_match = at_least(1, min_match=min_match)
         self._max_match = at_least(min_match, max_match=max_match)
         self._places: dict[int, _Place] = {}
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A chain per context, empty without expected tokens and past their end."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """Nothing to learn: the output is read at the next proposal."""
 
     def forget(self, id: int) -> None:
         """Drop the sequence's place."""

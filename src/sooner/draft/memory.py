@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from sooner.draft.continuations import grow_continuations
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least
 from sooner.protocols import Context
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["MemoryDrafter"]
 
@@ -52,7 +53,7 @@ class _Text:
 _Index = dict[tuple[int, ...], deque[tuple[_Text, int]]]
 
 
-class MemoryDrafter:
+class MemoryDrafter(OneByOne):
     """Copies from earlier texts (the global half of SuffixDecoding, 2411.04975), by hash of the last tokens.
 
     ``max``: most nodes; ``depth``: deepest; ``min_match``: tokens that must match (longer matches are preferred, up to
@@ -78,13 +79,6 @@ class MemoryDrafter:
     def __len__(self) -> int:
         """Tokens remembered."""
         return self._total
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A tree per context, empty where no other text of its salt matches."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """Nothing to do: what was kept is read from the context at the next proposal or at the end."""
 
     def forget(self, id: int) -> None:
         """The sequence ended: learn the rest of it and keep it for others."""

@@ -5,20 +5,19 @@ Knows one sequence's tokens. Does not know other sequences or any model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from sooner import tree
 from sooner.draft.history import Histories, History, match_confidence
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least
 from sooner.protocols import Context
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["NgramDrafter"]
 
 
-class NgramDrafter:
+class NgramDrafter(OneByOne):
     """Copies after the longest earlier match of the last tokens; among equally long ones, after the latest.
 
     ``max``: most tokens drafted; ``max_match``, ``min_match``: longest and shortest match looked for. A copy that
@@ -34,13 +33,6 @@ class NgramDrafter:
         self._min_match = at_least(1, min_match=min_match)
         self._max_match = at_least(min_match, max_match=max_match)
         self._histories = Histories()
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A chain per context, empty where nothing matches."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """Nothing to learn: the tokens themselves are read at the next proposal."""
 
     def forget(self, id: int) -> None:
         """Drop the sequence's tokens."""

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sooner import tree
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least, within
 from sooner.protocols import Context
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["OracleDrafter"]
 
 Truth = Sequence[int] | Mapping[tuple[int, ...], Sequence[int]]
 
 
-class OracleDrafter:
+class OracleDrafter(OneByOne):
     """Drafts ``truth``: one output for all prompts, or a mapping from prompt to output (others get empty drafts).
 
     ``max``: most tokens drafted. ``error_at``: the node of every draft that is wrong, so that exactly that many are
@@ -48,16 +49,6 @@ class OracleDrafter:
         self._wrong = None if wrong is None else at_least(0, wrong=wrong)
         self._confidence = within(0.0, 1.0, confidence=confidence)
         self._seed = at_least(0, seed=seed)
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A chain per context, empty past the end of the truth."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """Nothing to learn."""
-
-    def forget(self, id: int) -> None:
-        """Nothing is kept per sequence."""
 
     def _propose(self, context: Context) -> Draft:
         position = len(context.tokens) - context.prompt_length

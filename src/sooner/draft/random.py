@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from typing import Any, cast
 
 from sooner import tree
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least
 from sooner.protocols import Context
-from sooner.types import ROOT, Draft, Rows, Step
+from sooner.types import ROOT, Draft
 
 __all__ = ["RandomDrafter"]
 
 
-class RandomDrafter:
+class RandomDrafter(OneByOne):
     """Drafts drawn from ids 0 to ``vocab_size - 1``, fixed by ``seed``, the sequence and its length.
 
     ``max``: most nodes; ``tree``: random trees instead of chains; ``malicious``: what no drafter may return (illegal
@@ -36,16 +36,6 @@ class RandomDrafter:
         self._tree = tree
         self._malicious = malicious
         self._seed = at_least(0, seed=seed)
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A random draft per context."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """Nothing to learn."""
-
-    def forget(self, id: int) -> None:
-        """Nothing is kept per sequence."""
 
     def _propose(self, context: Context) -> Draft:
         chance = random.Random(f"{self._seed}/{context.id}/{len(context.tokens)}")

@@ -5,13 +5,14 @@ Knows one sequence's tokens. Does not know other sequences or any model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sooner import tree
 from sooner.draft.history import match_confidence, repeated
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least, within
 from sooner.protocols import Context
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["SuffixAutomaton", "SuffixDrafter"]
 
@@ -88,7 +89,7 @@ class SuffixAutomaton:
         return repeated(self.tokens[self.end : self.end + count], count)
 
 
-class SuffixDrafter:
+class SuffixDrafter(OneByOne):
     """Copies what followed the longest repeated suffix of prompt and output (SAM decoding, 2411.10666).
 
     ``max``: most tokens drafted; ``min_match``: shortest match used; ``factor``: a match of m tokens drafts at most
@@ -104,13 +105,6 @@ class SuffixDrafter:
         self._min_match = at_least(1, min_match=min_match)
         self._factor = within(0.0, 1e6, factor=factor)
         self._automata: dict[int, SuffixAutomaton] = {}
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A chain per context, empty where nothing matches."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """Nothing to learn: the tokens themselves are read at the next proposal."""
 
     def forget(self, id: int) -> None:
         """Drop the sequence's automaton."""

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sooner.draft.growth import grow
+from sooner.draft.one_by_one import OneByOne
 from sooner.draft.options import at_least
 from sooner.errors import DraftError
 from sooner.protocols import Context
-from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["ORDERS", "SuccessorTable", "TableDrafter", "context_key"]
 
@@ -103,7 +104,7 @@ def packaged_table(model: str, tables: Path | None = None) -> Path | None:
     return next((path for path in paths if model and path.is_file()), None)
 
 
-class TableDrafter:
+class TableDrafter(OneByOne):
     """Drafts from a `SuccessorTable`: the one at ``path``, or that for ``model`` (a sha256), made or shipped.
 
     ``max``: most nodes; ``depth``: deepest; ``width``: successors tried per node. Raises `DraftError`.
@@ -134,16 +135,6 @@ class TableDrafter:
         self._width = at_least(1, width=width)
         self._table = table
         self._keys = {order: keys.data for order, keys in table.keys.items()}
-
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A tree per context."""
-        return [self._propose(context) for context in contexts]
-
-    def observe(self, step: Step, rows: Rows) -> None:
-        """The table is static."""
-
-    def forget(self, id: int) -> None:
-        """Nothing is kept per sequence."""
 
     def _propose(self, context: Context) -> Draft:
         budget = min(self._max, context.budget)
