@@ -18,7 +18,7 @@ from sooner.types import EMPTY_DRAFT, ROOT, Draft, Step
 
 __all__ = ["GoodputController"]
 
-_PATIENCE = 8
+_PATIENCE = 16
 _RAREST = 16
 _LEAST = 0.02
 _PACE = 0.02

@@ -47,14 +47,14 @@ class RecycleDrafter(OneByOne):
         self._tails: dict[int, tuple[str, tuple[int, ...]]] = {}
 
     def observe(self, step: Step, rows: Rows) -> None:
-        """Keep the best successors of every scored row whose context is known."""
+        """Keep the best successors along the path that was kept: reading a row costs more than a rejected one brings."""
         known = self._tails.get(step.sequence)
         if known is None:
             return
         salt, tail = known
         self._tails[step.sequence] = salt, (*tail, *step.tokens)[-2:]
         draft = step.draft
-        for node in (ROOT, *range(len(draft))):
+        for node in (ROOT, *step.path):
             path = (*tail, *(draft.tokens[i] for i in draft.path(node)))
             entry = best_successors(rows.logits[node + 1], self._width)
             self._keep((salt, *path[-2:]), entry)
