@@ -14,7 +14,7 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 .PHONY: demo test lint test-all soak clean
 
 demo: $(VENV)/.installed
-	@$(VENV)/bin/sooner run "Why is the sky blue?"
+	@$(VENV)/bin/sooner run "Why is the sky blue? Explain it to a child in three sentences." --max-tokens 128
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest --durations=10

@@ -59,7 +59,8 @@ class Sampling:
 
     ``logprobs``: None = none, 0 = the chosen token's only, N = the chosen one's and the top N.
     ``logprobs_mode``: "raw" is the model's own log-softmax before processors, "processed" after.
-    ``seed``: None draws a fresh one, reported in the result.
+    ``seed``: None draws a fresh one, reported in the result. ``verify``: a `VerifyRule`, with its options where it has
+    some, as in ``typical:epsilon=0.1,delta=0.2``.
     Raises `InvalidRequest` naming the offending parameter.
     """
 
@@ -83,7 +84,7 @@ class Sampling:
     n: int = 1
     logprobs: int | None = None
     logprobs_mode: Literal["raw", "processed"] = "raw"
-    verify: VerifyRule = "coupled"
+    verify: str = "coupled"
 
     def __post_init__(self) -> None:
         for name, ok, want in _SAMPLING_RULES:
@@ -120,6 +121,13 @@ def _biases(value: Any) -> bool:
     )
 
 
+def _rule(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    name, colon, options = value.partition(":")
+    return name in get_args(VerifyRule) and bool(options) == bool(colon)
+
+
 def _strings(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(s, str) and s for s in value)
 
@@ -147,8 +155,8 @@ _SAMPLING_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("logprobs_mode", lambda v: v in ("raw", "processed"), "'raw' or 'processed'"),
     (
         "verify",
-        lambda v: v in get_args(VerifyRule),
-        f"one of {', '.join(get_args(VerifyRule))}",
+        _rule,
+        f"one of {', '.join(get_args(VerifyRule))}, or typical:epsilon=0.1",
     ),
 )
 

@@ -18,7 +18,7 @@ from sooner.bench.runner import group_items
 from sooner.bench.summary import ALL, differing, summarise
 from sooner.bench.workload import Item
 from sooner.errors import DraftError
-from sooner.protocols import Session
+from sooner.targets.toy import ToySession
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_prompts_are_as_cold_for_each_and_drafters_start_each_round_anew() -> No
     opened: list[str] = []
     target_open = target.open
 
-    def watched(tokens: Sequence[int] = (), salt: str = "") -> Session:
+    def watched(tokens: Sequence[int] = (), salt: str = "") -> ToySession:
         opened.append(salt)
         return target_open(tokens, salt)
 

@@ -80,6 +80,14 @@ def test_a_target_whose_drafted_text_differs_is_caught(questions: str) -> None:
     assert "sooner doctor" in result.err
 
 
+def test_a_budget_beyond_a_pass_is_clipped_by_name_too(questions: str) -> None:
+    options = ("--per-category", "1", "--json", "-", *OPTIONS)
+    for drafting in (("--config", "random@5000"), ("--draft", "random", "--budget", "5000")):
+        result = invoke("bench", questions, *drafting, *options)
+        assert [f["configuration"] for f in json.loads(result.out)["figures"][:2]] == ["plain", "random@255"]
+        assert result.err.count("more than a pass takes: it is 255") == 1
+
+
 def test_ctrl_c_keeps_what_is_known(questions: str, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     toy = Toy(lambda: InterruptedTarget(400))

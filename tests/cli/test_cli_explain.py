@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from commandline import Toy, invoke
+from commandline import InterruptedTarget, Toy, invoke
 from sooner.cli.example import CONTEXT, DRAFT, PROMPT, TARGET_TEXT, example_engine
 from sooner.cli.render import decisions, piece, step_row
 from sooner.types import ROOT, TARGET, Draft, Step
@@ -114,3 +114,11 @@ def test_a_real_generation_is_shown_whole() -> None:
     assert "[accepted]  ~rejected~  +the target's own token+" in result.out
     assert text in result.out
     assert "passes wrote" in result.out
+
+
+def test_ctrl_c_shows_the_figures_of_what_was_seen() -> None:
+    options = ("explain", "abc", "--max-tokens", "60", "--draft", "none", "-t", "0.8", "--seed", "5")
+    result = invoke(*options, load=Toy(lambda: InterruptedTarget(6)))
+    assert result.code == 130
+    assert result.err == ""
+    assert "5 passes wrote 5 tokens" in result.out

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -125,6 +127,31 @@ def test_ctrl_c_while_loading() -> None:
         raise KeyboardInterrupt
 
     assert invoke("run", "a", load=load).code == 130
+
+
+def test_ctrl_c_before_anything_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries take a while to import; no traceback may be what the user sees then."""
+    monkeypatch.setitem(sys.modules, "sooner.cli.failures", _Interrupting("sooner.cli.failures"))
+    result = invoke("run", "a")
+    assert (result.code, result.out, result.err) == (130, "", "")
+
+
+class _Interrupting(ModuleType):
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            raise KeyboardInterrupt
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("budget", ["255", "256", "5000"])
+def test_a_budget_beyond_a_pass_is_clipped_and_said_once(budget: str) -> None:
+    toy = Toy()
+    result = invoke("run", "abc", "--max-tokens", "8", "--ignore-eos", "--budget", budget, load=toy)
+    assert (result.code, toy.options["budget"]) == (0, 255)
+    assert result.err.count(f"a budget of {budget} draft tokens is more than a pass takes: it is 255") == (
+        budget != "255"
+    )
+    assert result.out == invoke("run", "abc", "--max-tokens", "8", "--ignore-eos", "--draft", "none").out
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commandline import invoke
+from sooner.store import resolve
 from sooner.store.manifest import ModelFiles, write_manifest
 
 
@@ -61,16 +62,25 @@ def test_the_list(imported: ModelFiles) -> None:
     assert record["folder"] == str(imported.folder)
 
 
-def test_show_by_name_source_or_hash(imported: ModelFiles) -> None:
-    for name in ("Small-1B", "owner/small", "abc123"):
-        assert json.loads(invoke("models", "show", name, "--json").out)["context"] == 2048
+@pytest.mark.parametrize("name", ["Small-1B", "owner/small", "abc123", "abc"])
+def test_a_model_goes_by_the_same_names_everywhere(name: str, imported: ModelFiles) -> None:
+    assert json.loads(invoke("models", "show", name, "--json").out)["context"] == 2048
+    assert resolve(name, offline=True) == imported
+    assert invoke("models", "remove", name).code == 0
+    assert not imported.folder.exists()
+
+
+def test_what_is_known_of_one_is_shown(imported: ModelFiles) -> None:
     assert "owner/small" in invoke("models", "show", "Small-1B").out
 
 
-def test_a_near_miss_is_named(imported: ModelFiles) -> None:
-    result = invoke("models", "show", "Smal-1B")
-    assert result.code == 2
+@pytest.mark.parametrize("command", ["show", "remove"])
+def test_a_near_miss_is_named(command: str, imported: ModelFiles) -> None:
+    result = invoke("models", command, "Smal-1B")
+    assert (result.code, result.out) == (2, "")
     assert "did you mean Small-1B?" in result.err
+    assert result.err.count("\n") == 1
+    assert imported.folder.exists()
 
 
 def test_remove_frees_the_folder(imported: ModelFiles) -> None:

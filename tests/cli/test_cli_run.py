@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from commandline import InterruptedTarget, Toy, invoke
+from sooner.engine import Engine
 from sooner.trace import read_step
 from sooner.types import Step
 
@@ -148,7 +149,18 @@ def test_verbose_says_what_runs_and_why_anything_is_off() -> None:
         assert fact in err
     assert "seed 5" in err
     assert "off: the budget is 0" in invoke("run", "abc", *LONG, "-v", "--budget", "0").err
-    assert "drafter: none" in invoke("run", "abc", *LONG, "-v", "--draft", "none").err
+    assert "drafter: none, every pass gives one token (--draft none)" in " ".join(
+        invoke("run", "abc", *LONG, "-v", "--draft", "none").err.split()
+    )
+
+
+def test_verbose_says_when_a_profile_is_why_nothing_is_drafted() -> None:
+    def tuned(model: str | None, **options: Any) -> Engine:
+        return Toy()(model, **{**options, "draft": None})
+
+    err = invoke("run", "abc", *LONG, "-v", load=tuned).err
+    assert "sooner tune found no drafter faster here" in err
+    assert "--draft none" not in err
 
 
 def test_a_drafter_that_drafts_nothing_is_a_warning() -> None:
@@ -196,3 +208,19 @@ def test_ctrl_c_keeps_what_was_written(tmp_path: Path) -> None:
     assert result.code == 130
     assert value["finish_reason"] == "abort"
     assert value["token_ids"] == full["token_ids"][: len(value["token_ids"])]
+
+
+def test_a_rules_options_reach_it_and_bad_ones_are_refused_before_anything_is_loaded() -> None:
+    arguments = ("run", "abc", *LONG, "-t", "1.5", "--seed", "1", "--draft", "random", "--json", "--verify")
+    accepted = []
+    for rule in ("typical:epsilon=0.999,delta=0.999", "typical:epsilon=0.001,delta=0.001"):
+        result = invoke(*arguments, rule)
+        speculation = json.loads(result.out)["speculation"]
+        assert (speculation["verify"], speculation["lossless"]) == ("typical", False)
+        accepted.append(speculation["accepted"])
+    assert accepted[0] < accepted[1]
+    for bad in ("typical:gamma=1", "typical:epsilon=2", "typical:", "coupled:epsilon=0.1"):
+        toy = Toy()
+        result = invoke(*arguments, bad, load=toy)
+        assert (result.code, result.out, toy.loads) == (2, "", 0)
+        assert len(result.err.splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sooner import tree
 from sooner.errors import InvalidRequest
 from sooner.noise import StepCoins
 from sooner.protocols import Coins, Law, Verifier
-from sooner.types import EMPTY_DRAFT, ROOT, Draft, Probabilities, Verdict
+from sooner.types import EMPTY_DRAFT, ROOT, Draft, Probabilities, Sampling, Verdict
 from sooner.verify import RULES, create_verifier
 
 _ANY = np.full(4, 0.25)
@@ -168,6 +169,12 @@ def test_typical_takes_the_longest_path() -> None:
         ("typical", {"eps": 0.1}, "eps", "epsilon, delta"),
         ("typical", {"epsilon": 0.0}, "epsilon", "between 0 and 1"),
         ("lenience", {"lenience": 1.5}, "lenience", "(0, 1]"),
+        ("lenience:lenience=1.5", {}, "lenience", "(0, 1]"),
+        ("typical:eps=0.1", {}, "eps", "epsilon, delta"),
+        ("typical:epsilon=nan", {}, "epsilon", "between 0 and 1"),
+        ("typical:epsilon", {}, "verify", "typical:epsilon=0.1,delta=0.2"),
+        ("typical:epsilon=a", {}, "verify", "typical:epsilon=0.1,delta=0.2"),
+        ("coupled:x=1", {}, "x", "takes no options"),
     ],
 )
 def test_bad_rules_and_options_are_named(rule: str, options: dict[str, float], param: str, words: str) -> None:
@@ -176,6 +183,18 @@ def test_bad_rules_and_options_are_named(rule: str, options: dict[str, float], p
     assert caught.value.param == param
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_options_may_be_written_with_the_rule() -> None:
+    draft = tree.chain((0,), 0.5, "a")
+    p = np.array([0.2, 0.8])
+    for rule, accepted in (("typical:epsilon=0.1,delta=0.5", (0,)), ("typical:epsilon=0.3,delta=0.9", ())):
+        assert create_verifier(rule).verify(draft, lambda node: ToyLaw(p), EnumeratingCoins([1])).path == accepted
+    nonsense: Any = 3
+    for unread in ("typical:", "coupled:", ":", "typical ", nonsense):
+        with pytest.raises(InvalidRequest, match="verify must be one of"):
+            Sampling(verify=unread)
+    assert Sampling(verify="typical:epsilon=0.1").verify == "typical:epsilon=0.1"
 
 
 def test_only_the_opt_in_rules_are_lossy() -> None:

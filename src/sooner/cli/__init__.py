@@ -11,10 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sooner.cli.failures import INTERRUPTED, close_streams, report
-
 if TYPE_CHECKING:
-    from sooner.cli.common import Loader
+    from sooner.cli.engine import Loader
 
 __all__ = ["main"]
 
@@ -29,20 +27,26 @@ def main(argv: Sequence[str] | None = None, *, load: Loader | None = None) -> in
     """
     _prepare_streams()
     try:
+        return _run(sys.argv[1:] if argv is None else argv, load)
+    except KeyboardInterrupt:  # while the libraries are being imported, or a failure is being told
+        return 130
+
+
+def _run(argv: Sequence[str], load: Loader | None) -> int:
+    from sooner.cli.failures import close_streams, report
+
+    try:
         from typer.main import get_command
 
         from sooner.cli.app import app
 
-        arguments = _with_pairs(sys.argv[1:] if argv is None else argv)
-        result = get_command(app).main(arguments, prog_name="sooner", standalone_mode=False, obj=load)
+        result = get_command(app).main(_with_pairs(argv), prog_name="sooner", standalone_mode=False, obj=load)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except SystemExit as stop:  # the libraries' own way out when a reader is gone
         close_streams()
         return stop.code if isinstance(stop.code, int) else 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
+    except BaseException as error:
         return report(error)
 
 

@@ -6,15 +6,18 @@ Knows options, files and tables. Does not know how anything is run, timed or con
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.bar import bar
-from sooner.cli.common import engine_options, open_engine, sampling_from
+from sooner.cli.engine import clipped, engine_options, open_engine, sampling_from
 from sooner.cli.failures import DIFFERENT, INTERRUPTED
+from sooner.cli.groups import taking
 from sooner.cli.output import say, warn
+from sooner.cli.progress import bar
 from sooner.cli.results import Outputs, complain, print_table
 from sooner.errors import DraftError, InvalidRequest
 
@@ -128,6 +131,7 @@ MarkdownFile = Annotated[
 ]
 
 
+@taking(g.ENGINE, g.SAMPLING, g.TRUNCATION, max_tokens=128)
 def bench(
     context: typer.Context,
     file: Workload,
@@ -136,20 +140,9 @@ def bench(
     evaluation_only: EvaluationOnly = False,
     rounds: Rounds = 1,
     batch: Side = 1,
-    model: o.Model = None,
-    offline: o.Offline = False,
-    threads: o.Threads = None,
-    precision: o.Precision = "auto",
-    max_context: o.Context = None,
     draft: o.Draft = None,
     budget: o.Budget = None,
     config: Config = None,
-    temperature: o.Temperature = 0.0,
-    seed: o.Seed = None,
-    max_tokens: o.MaxTokens = 128,
-    top_p: o.TopP = 1.0,
-    top_k: o.TopK = 0,
-    min_p: o.MinP = 0.0,
     ignore_eos: o.IgnoreEos = False,
     json: JsonFile = None,
     csv: CsvFile = None,
@@ -200,11 +193,18 @@ def configurations(
         )
     fixed = "" if budget is None else f"@{budget}"
     texts = config or [("+".join(draft) if draft else DEFAULT_DRAFT) + fixed]
-    found = {one.name: one for one in (PLAIN, *map(parse_configuration, texts))}
+    chosen = [_allowed(one) for one in map(parse_configuration, texts)]
+    found = {one.name: one for one in (PLAIN, *chosen)}
     drafting = [one for one in found.values() if not one.plain]
     if not drafting:
         raise DraftError("plain decoding alone leaves nothing to compare: name a drafter, such as --config suffix@8")
     return [PLAIN, *drafting]
+
+
+def _allowed(one: Configuration) -> Configuration:
+    """``one`` with a budget that a pass allows."""
+    budget = clipped(one.budget)
+    return one if budget == one.budget else replace(one, name=f"{'+'.join(one.draft)}@{budget}", budget=budget)
 
 
 def load_plainly(context: typer.Context) -> Engine:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.common import engine_options, fingerprint_line, open_engine, sampling_from, summary, warn_about
+from sooner.cli.answer import fingerprint_line, follow, summary, warn_about
+from sooner.cli.engine import engine_options, open_engine, sampling_from
+from sooner.cli.groups import taking
 from sooner.cli.output import Output, notes, say
 from sooner.errors import InvalidRequest, SoonerError
 
@@ -56,31 +59,8 @@ Messages can be piped in, one a line, and the answers come out on stdout.
   0 done, 2 bad input (piped input stops there), 130 Ctrl-C while loading""")
 
 
-def chat(
-    context: typer.Context,
-    *,
-    system: o.System = None,
-    model: o.Model = None,
-    offline: o.Offline = False,
-    threads: o.Threads = None,
-    precision: o.Precision = "auto",
-    max_context: o.Context = None,
-    draft: o.Draft = None,
-    speculative_config: o.SpeculativeConfig = None,
-    budget: o.Budget = None,
-    verify: o.Verify = "coupled",
-    temperature: o.Temperature = 0.0,
-    seed: o.Seed = None,
-    max_tokens: o.MaxTokens = 512,
-    stop: o.Stop = None,
-    top_p: o.TopP = 1.0,
-    top_k: o.TopK = 0,
-    min_p: o.MinP = 0.0,
-    repetition_penalty: o.RepetitionPenalty = 1.0,
-    presence_penalty: o.PresencePenalty = 0.0,
-    frequency_penalty: o.FrequencyPenalty = 0.0,
-    verbose: o.Verbose = False,
-) -> None:
+@taking(g.ENGINE, g.DRAFTING, g.SAMPLING, g.TRUNCATION, g.PENALTIES)
+def chat(context: typer.Context, *, system: o.System = None, stop: o.Stop = None, verbose: o.Verbose = False) -> None:
     """Talk with the model (see HELP)."""
     options = engine_options(context.params)
     sampling = sampling_from(context.params, options.drafting()[1])
@@ -152,20 +132,9 @@ class Chat:
         except SoonerError:
             self._turns.pop()
             raise
-        seen = 0
-        text: list[str] = []
         with Output() as out:
-            try:
-                for step in self._engine.follow(handle):
-                    seen += 1
-                    text.append(step.text)
-                    out.write(step.text)
-            except KeyboardInterrupt:
-                self._engine.abort(handle)
-                rest = "".join(step.text for step in handle.steps[seen:])
-                text.append(rest)
-                out.write(rest)
-        self._turns.append({"role": "assistant", "content": "".join(text)})
+            follow(self._engine, handle, lambda step: out.write(step.text))
+        self._turns.append({"role": "assistant", "content": "".join(step.text for step in handle.steps)})
         self._answers.append(self._engine.completion(handle))
         self._close(self._answers[-1])
 

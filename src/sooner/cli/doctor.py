@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.common import engine_options, open_engine
+from sooner.cli.engine import engine_options, open_engine
 from sooner.cli.failures import DIFFERENT
+from sooner.cli.groups import taking
 from sooner.cli.output import notes, print_json, tables
 from sooner.errors import InvalidRequest
 
@@ -51,14 +53,10 @@ ROWS = (1, 2, 4, 8, 16)
 """Rows per pass that are timed: the last known token and the drafted ones."""
 
 
+@taking(g.ENGINE)
 def doctor(
     context: typer.Context,
     *,
-    model: o.Model = None,
-    offline: o.Offline = False,
-    threads: o.Threads = None,
-    precision: o.Precision = "auto",
-    max_context: o.Context = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and passes, less certainty.")] = False,
     json: o.Json = False,
 ) -> None:

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.common import ask, engine_options, expected_text, open_engine, read_prompt, sampling_from, warn_about
+from sooner.cli.answer import follow, warn_about
+from sooner.cli.engine import engine_options, open_engine, sampling_from
 from sooner.cli.failures import INTERRUPTED
+from sooner.cli.groups import taking
 from sooner.cli.output import printable, tables
+from sooner.cli.prompt import ask, expected_text, read_prompt
 from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ are shown as ↵, bytes of a character that several tokens share in hex.
   0 done, 2 bad input, 130 Ctrl-C""")
 
 
+@taking(g.ENGINE, g.DRAFTING, g.SAMPLING, max_tokens=64)
 def explain(
     context: typer.Context,
     prompt: o.PromptText = None,
@@ -52,18 +57,6 @@ def explain(
     system: o.System = None,
     raw: o.Raw = False,
     expected: o.Expected = None,
-    model: o.Model = None,
-    offline: o.Offline = False,
-    threads: o.Threads = None,
-    precision: o.Precision = "auto",
-    max_context: o.Context = None,
-    draft: o.Draft = None,
-    speculative_config: o.SpeculativeConfig = None,
-    budget: o.Budget = None,
-    verify: o.Verify = "coupled",
-    temperature: o.Temperature = 0.0,
-    seed: o.Seed = None,
-    max_tokens: o.MaxTokens = 64,
     verbose: o.Verbose = False,
 ) -> None:
     """Show one generation step by step (see HELP)."""
@@ -72,8 +65,8 @@ def explain(
             raise InvalidRequest("--example brings its own prompt: leave yours out, or leave --example out", "prompt")
         _show_example(tables())
         return
-    guess = expected_text(expected, draft or ())
     options = engine_options(context.params)
+    guess = expected_text(expected, options.draft)
     sampling = sampling_from(context.params, options.drafting()[1])
     message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
     engine = open_engine(context, options)
@@ -95,14 +88,13 @@ def show_steps(console: Console, engine: Engine, handle: Handle) -> tuple[Comple
     prompt = len(handle.request.prompt)
     console.print(f"[dim]step 0 reads the prompt of {prompt} tokens and writes the first token[/dim]\n")
     seen: list[Step] = []
-    interrupted = False
-    try:
-        for step in engine.follow(handle):
+
+    def show(step: Step) -> None:
+        if step.tokens:  # an abort is no pass
             seen.append(step)
             console.print(step_row(engine.codec, step))
-    except KeyboardInterrupt:
-        interrupted = True
-        engine.abort(handle)
+
+    interrupted = follow(engine, handle, show)
     completion = engine.completion(handle)
     console.print()
     for line in figures(completion, seen):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sooner.cli import options as o
-from sooner.cli.common import progress
 from sooner.cli.output import print_json, say, tables
-from sooner.errors import ModelNotFound
+from sooner.cli.progress import progress
 
 if TYPE_CHECKING:
     from sooner.store import ModelFiles
@@ -63,7 +62,9 @@ def show(name: Name, *, json: o.Json = False) -> None:
 
     Exit codes: 0 done, 2 no such model.
     """
-    record = _record(_find(name))
+    from sooner.store import find_models
+
+    record = _record(find_models(name)[0])
     if json:
         print_json(record)
         return
@@ -115,20 +116,6 @@ def remove(name: Name, *, json: o.Json = False) -> None:
         print_json({"removed": name, "freed_bytes": freed})
     else:
         say(f"removed {name}, {_size(freed)} freed", style="")
-
-
-def _find(name: str) -> ModelFiles:
-    from difflib import get_close_matches
-
-    from sooner.store import list_models
-
-    found = list_models()
-    for files in found:
-        if name in (files.name, files.source, files.sha256):
-            return files
-    near = get_close_matches(name, [files.name for files in found], n=1)
-    hint = f"did you mean {near[0]}?" if near else "sooner models lists them, sooner models pull fetches one"
-    raise ModelNotFound(f"there is no model {name!r} in the cache: {hint}")
 
 
 def _record(files: ModelFiles) -> dict[str, Any]:

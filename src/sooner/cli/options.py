@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 __all__ = [
+    "PANELS",
     "Budget",
     "Compare",
     "Context",
@@ -52,7 +53,10 @@ def page(text: str) -> str:
     return "\n\n".join(p if p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)
 
 
-_INPUT, _MODEL, _DRAFTING, _SAMPLING, _OUTPUT = "Input", "Model", "Drafting", "Sampling", "Output"
+PANELS = ("Input", "Workload", "Model", "Drafting", "Sampling", "Result", "Output")
+"""The panels of a help page, in order."""
+
+_INPUT, _, _MODEL, _DRAFTING, _SAMPLING, _, _OUTPUT = PANELS
 
 PromptText = Annotated[
     str | None,
@@ -161,7 +165,8 @@ Verify = Annotated[
         metavar="RULE",
         rich_help_panel=_DRAFTING,
         help="coupled: the same text as without drafting. rejection, block: the same distribution. "
-        "typical, lenience: LOSSY, the text is no longer the model's own.",
+        "typical, lenience: LOSSY, the text is no longer the model's own; with options, as in "
+        "typical:epsilon=0.1,delta=0.2 and lenience:lenience=0.7.",
     ),
 ]
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.common import (
-    ask,
-    engine_options,
-    expected_text,
-    fingerprint_line,
-    open_engine,
-    read_prompt,
-    sampling_from,
-    summary,
-    warn_about,
-)
+from sooner.cli.answer import fingerprint_line, follow, summary, warn_about
+from sooner.cli.engine import engine_options, open_engine, sampling_from
 from sooner.cli.failures import INTERRUPTED
+from sooner.cli.groups import taking
 from sooner.cli.output import Output, notes, print_json, say, warn
+from sooner.cli.prompt import ask, expected_text, read_prompt
 from sooner.errors import InvalidRequest, SoonerError
 
 if TYPE_CHECKING:
@@ -58,6 +52,7 @@ The prompt is the argument, a file, or whatever is piped in. With a chat model i
   130  Ctrl-C; what was written stays, and --json still prints its object""")
 
 
+@taking(g.ENGINE, g.DRAFTING, g.SAMPLING, g.TRUNCATION, g.PENALTIES)
 def run(
     context: typer.Context,
     prompt: o.PromptText = None,
@@ -66,26 +61,8 @@ def run(
     system: o.System = None,
     raw: o.Raw = False,
     expected: o.Expected = None,
-    model: o.Model = None,
-    offline: o.Offline = False,
-    threads: o.Threads = None,
-    precision: o.Precision = "auto",
-    max_context: o.Context = None,
-    draft: o.Draft = None,
-    speculative_config: o.SpeculativeConfig = None,
-    budget: o.Budget = None,
-    verify: o.Verify = "coupled",
-    temperature: o.Temperature = 0.0,
-    seed: o.Seed = None,
-    max_tokens: o.MaxTokens = 512,
     stop: o.Stop = None,
     n: o.Number = 1,
-    top_p: o.TopP = 1.0,
-    top_k: o.TopK = 0,
-    min_p: o.MinP = 0.0,
-    repetition_penalty: o.RepetitionPenalty = 1.0,
-    presence_penalty: o.PresencePenalty = 0.0,
-    frequency_penalty: o.FrequencyPenalty = 0.0,
     ignore_eos: o.IgnoreEos = False,
     json: o.Json = False,
     no_stream: o.NoStream = False,
@@ -95,11 +72,11 @@ def run(
     verbose: o.Verbose = False,
 ) -> None:
     """Answer one prompt (see HELP)."""
-    guess = expected_text(expected, draft or ())
     options = engine_options(context.params)
+    guess = expected_text(expected, options.draft)
     drafter, rule = options.drafting()
     sampling = sampling_from(context.params, rule)
-    plain = drafter is None or budget == 0
+    plain = drafter is None or options.budget == 0
     _check(sampling, compare=compare is not None, trace=trace is not None, json=json, plain=plain)
     message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
     with ExitStack() as stack:
@@ -116,7 +93,7 @@ def run(
             raise typer.Exit(run_compare(engine, request, compare, json=json))
         answer = Answer(engine, request, record, json=json, stream=not no_stream and not json)
         completion = answer.run()
-    _close(completion, json=json, verbose=verbose, seed=temperature > 0)
+    _close(completion, json=json, verbose=verbose, seed=sampling.temperature > 0)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -176,10 +153,7 @@ class Answer:
         self._record_header(handle)
         with Output() as out:
             try:
-                for step in self._steps(handle):
-                    self._record(step)
-                    if self._stream and step.choice == 0:
-                        out.write(step.text)
+                self.interrupted = follow(self._engine, handle, partial(self._show, out))
             except SoonerError as error:
                 self._record_footer(None, str(error))
                 raise
@@ -189,17 +163,10 @@ class Answer:
         self._record_footer(completion)
         return completion
 
-    def _steps(self, handle: Handle) -> Iterator[Step]:
-        """The handle's steps. After Ctrl-C the last one carries the text that was held back."""
-        seen = 0
-        try:
-            for step in self._engine.follow(handle):
-                seen += 1
-                yield step
-        except KeyboardInterrupt:
-            self.interrupted = True
-            self._engine.abort(handle)
-            yield from handle.steps[seen:]
+    def _show(self, out: Output, step: Step) -> None:
+        self._record(step)
+        if self._stream and step.choice == 0:
+            out.write(step.text)
 
     def _print_rest(self, out: Output, completion: Completion) -> None:
         for choice in completion.choices:

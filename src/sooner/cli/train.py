@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import typer
 
 from sooner.cli import options as o
-from sooner.cli.bar import bar
-from sooner.cli.common import engine_options, open_engine, sampling_from
+from sooner.cli.engine import engine_options, open_engine, sampling_from
 from sooner.cli.failures import INTERRUPTED
 from sooner.cli.output import say
+from sooner.cli.progress import bar
 
 __all__ = ["HELP", "train"]
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.bar import bar
 from sooner.cli.bench import Config, configurations, left_out, load_plainly
-from sooner.cli.common import sampling_from
+from sooner.cli.engine import sampling_from
 from sooner.cli.failures import DIFFERENT, INTERRUPTED
+from sooner.cli.groups import taking
 from sooner.cli.output import print_json, say, tables
+from sooner.cli.progress import bar
 from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -70,20 +72,13 @@ DryRun = Annotated[
 ]
 
 
+@taking(g.ENGINE, g.SAMPLING, max_tokens=96)
 def tune(
     context: typer.Context,
     file: Prompts = None,
     *,
     prompts: Most = 32,
-    model: o.Model = None,
-    offline: o.Offline = False,
-    threads: o.Threads = None,
-    precision: o.Precision = "auto",
-    max_context: o.Context = None,
     config: Config = None,
-    temperature: o.Temperature = 0.0,
-    seed: o.Seed = None,
-    max_tokens: o.MaxTokens = 96,
     dry_run: DryRun = False,
     json: o.Json = False,
     verbose: o.Verbose = False,

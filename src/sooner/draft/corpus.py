@@ -147,7 +147,8 @@ class CorpusDrafter(OneByOne):
         self.notes = self._notes(left_out, over)
         if not texts:
             why = f" ({_some([*left_out, *over])})" if left_out or over else ""
-            raise DraftError(f"corpus {self._path} has no usable text{why}: name UTF-8 text files, or raise megabytes")
+            remedy = "raise megabytes" if over else "name UTF-8 text files"
+            raise DraftError(f"corpus {self._path} has no usable text{why}: {remedy}")
         return CorpusIndex.build(texts, self._codec.vocab_size), self.notes
 
     def _notes(self, left_out: Sequence[str], over: Sequence[str]) -> list[str]:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from sooner.errors import ModelNotFound
+from sooner.errors import ModelNotFound, nearest
 from sooner.store.cache import cache_dir, content_hash, wipe
 from sooner.store.manifest import MANIFEST, ModelFiles, read_manifest
 from sooner.store.place import imported
 
-__all__ = ["ModelFiles", "list_models", "remove", "resolve"]
+__all__ = ["ModelFiles", "find_models", "list_models", "remove", "resolve"]
 
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<quant>[\w.-]+))?")
 
@@ -39,8 +39,8 @@ def resolve(
     path = Path(model).expanduser()
     if path.exists():
         return _local(path, say)
-    if known := next((files for files in list_models() if model in (files.name, files.source)), None):
-        return known
+    if known := _called(model):
+        return known[0]
     match = _HUB_ID.fullmatch(model)
     if match is None or model.endswith(".gguf"):
         raise ModelNotFound(
@@ -58,19 +58,35 @@ def list_models() -> list[ModelFiles]:
     return sorted((files for files in found if files), key=lambda files: (files.name, files.folder))
 
 
-def remove(name: str) -> int:
-    """Remove every import called ``name`` from the cache; the bytes freed. Raises `ModelNotFound` if there is none."""
-    from sooner.store.default import DEFAULT_NAME, forget_download
+def find_models(name: str) -> list[ModelFiles]:
+    """The models in the cache that ``name`` names: by name, source, sha256 or folder, as `resolve` and `remove` find
+    them too. Raises `ModelNotFound` if there is none."""
+    if found := _called(name):
+        return found
+    known = sorted({files.name for files in list_models()})
+    raise ModelNotFound(
+        f"there is no model {name!r} in the cache{nearest(name, known)}; there are: {', '.join(known) or 'none'}; "
+        "sooner models pull fetches one"
+    )
 
-    found = [files for files in list_models() if name in (files.name, files.sha256, files.folder.name)]
-    if not found:
-        known = ", ".join(sorted({files.name for files in list_models()})) or "none"
-        raise ModelNotFound(f"no imported model is called {name!r}; there are: {known}")
-    freed = forget_download() if name == DEFAULT_NAME else 0
+
+def remove(name: str) -> int:
+    """Remove every import that `find_models` finds from the cache; the bytes freed. Raises `ModelNotFound`."""
+    from sooner.store.default import DEFAULT_SHA256, forget_download
+
+    found = find_models(name)
+    freed = forget_download() if any(files.sha256 == DEFAULT_SHA256 for files in found) else 0
     for files in found:
         freed += sum(path.stat().st_size for path in files.folder.rglob("*") if path.is_file())
         wipe(files.folder)
     return freed
+
+
+def _called(name: str) -> list[ModelFiles]:
+    def keys(files: ModelFiles) -> tuple[str, ...]:
+        return files.name, files.source, files.sha256, str(files.folder), files.folder.name
+
+    return [files for files in list_models() if name in keys(files)]
 
 
 def _default(offline: bool, say: Callable[[str], None]) -> ModelFiles:

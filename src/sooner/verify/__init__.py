@@ -28,13 +28,28 @@ RULES: dict[str, type[Verifier]] = {
 
 
 def create_verifier(rule: str, **options: float) -> Verifier:
-    """The verifier named ``rule``; lossy rules take ``options``. `InvalidRequest` names what is unknown."""
-    if rule not in RULES:
-        raise InvalidRequest(f"verify must be one of {', '.join(RULES)}, not {rule!r}{nearest(rule, RULES)}", "verify")
-    make = RULES[rule]
+    """The verifier that ``rule`` names: ``coupled``, or with options ``typical:epsilon=0.1,delta=0.2``; these may also
+    be given as ``options``. `InvalidRequest` names what is unknown."""
+    name, _, rest = rule.partition(":")
+    if name not in RULES:
+        raise InvalidRequest(f"verify must be one of {', '.join(RULES)}, not {name!r}{nearest(name, RULES)}", "verify")
+    make = RULES[name]
     known = list(inspect.signature(make).parameters)
-    for name in options:
-        if name not in known:
+    options = _options(rule, rest) | options
+    for option in options:
+        if option not in known:
             wanted = f"options are {', '.join(known)}" if known else "it takes no options"
-            raise InvalidRequest(f"verify rule {rule} has no option {name!r}: {wanted}", name)
+            raise InvalidRequest(f"verify rule {name} has no option {option!r}: {wanted}", option)
     return make(**options)
+
+
+def _options(rule: str, text: str) -> dict[str, float]:
+    options: dict[str, float] = {}
+    for item in text.split(",") if text else []:
+        option, _, value = (part.strip() for part in item.partition("="))
+        try:
+            options[option] = float(value)
+        except ValueError:
+            wrong = f"cannot read verify rule {rule!r} at {item!r}: write it as typical:epsilon=0.1,delta=0.2"
+            raise InvalidRequest(wrong, "verify") from None
+    return options

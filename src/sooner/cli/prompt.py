@@ -1,0 +1,71 @@
+"""What a command is asked: the prompt and the expected text, from arguments, files and standard input.
+
+Knows where text comes from. Does not know what becomes of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sooner.errors import InvalidRequest
+
+__all__ = ["ask", "expected_text", "read_prompt"]
+
+
+def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False) -> str:
+    """The prompt from the argument, ``file`` (behind the argument, if both) or standard input.
+
+    Newlines that end a file or a pipe are dropped unless ``raw``. Raises `InvalidRequest` if there is none.
+    """
+    if file is None and (prompt == "-" or (prompt is None and not sys.stdin.isatty())):
+        prompt, file = None, "-"
+    if prompt is None and file is None:
+        raise InvalidRequest(
+            'there is no prompt: write one, as in sooner run "Why is the sky blue?", give --file, or pipe it in',
+            "prompt",
+        )
+    text = "" if file is None else _read(file)
+    text = text if raw else text.rstrip("\r\n")
+    if prompt is not None:
+        text = f"{prompt}\n\n{text}" if file is not None else prompt
+    if not text.strip():
+        raise InvalidRequest("the prompt is empty: give some text", "prompt")
+    return text
+
+
+def expected_text(value: str | None, draft: Sequence[str]) -> str | None:
+    """The text of --expected, from its file if it begins with @. A drafter that ignores it is pointed out."""
+    if value is None:
+        return None
+    if draft and draft[0].partition(":")[0].removeprefix("kind=").partition(",")[0] in _BLIND:
+        raise InvalidRequest(f"--draft {draft[0]} does not read --expected: use --draft given, or leave one out")
+    text = _read(value[1:], option="--expected") if value.startswith("@") else value
+    if not text:
+        raise InvalidRequest("--expected is empty: give the text, @FILE, or leave it out", "expected")
+    return text
+
+
+_BLIND = ("none", "corpus", "memory", "ngram", "oracle", "random", "recycle", "self", "suffix", "table")
+
+
+def _read(file: str, option: str = "--file") -> str:
+    where = "standard input" if file == "-" else file
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{where} is not UTF-8 text: convert it first, as with iconv -t utf-8") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequest(f"{option} {where} cannot be read ({reason}): check the path") from None
+
+
+def ask(text: str, system: str | None, *, raw: bool) -> str | list[dict[str, str]]:
+    """The prompt as the engine takes it: text, or messages when there is a system message."""
+    if system is None:
+        return text
+    if raw:
+        raise InvalidRequest("--raw continues the text as it stands and has no place for --system: leave one out")
+    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
