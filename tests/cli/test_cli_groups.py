@@ -18,7 +18,7 @@ SHARED = {name for group in (g.ENGINE, g.DRAFTING, g.SAMPLING, g.TRUNCATION, g.P
 
 
 def parameters(command: str) -> Sequence[Any]:
-    return get_command(app).commands[command].params  # type: ignore[attr-defined]  # a group
+    return get_command(app).commands[command].params  # type: ignore[attr-defined,no-any-return]  # a group
 
 
 @pytest.mark.parametrize("command", ["run", "chat"])
