@@ -56,6 +56,17 @@ class RowLaw:
             return int(self._ids[self._logits.argmax()])
         return int(self._ids[race(self._key, self._ids, self._logits, self._temperature)])
 
+    def near(self, margin: float) -> tuple[Ids, Probabilities]:
+        """The surviving ids within ``margin`` nats of the likeliest, ascending, with probabilities that sum to one.
+
+        At temperature 0 the probabilities are those of temperature 1: how sure the arg-max is.
+        """
+        temperature = self._temperature or 1.0
+        best = float(self._logits.max())
+        head = np.flatnonzero(self._logits >= best - margin * temperature)
+        weights = np.exp((self._logits[head].astype(np.float64) - best) / temperature)
+        return self._ids[head], weights / weights.sum()
+
 
 class Processor:
     """The logits processors of one sequence, with the state they need.

@@ -167,6 +167,10 @@ class Tokenizer:
             known = self._bytes[id] = self._read(id)
         return known
 
+    def token_name(self, id: int) -> str:
+        """How the vocabulary writes token ``id``, control tokens too; empty for ids outside the map."""
+        return self._core.id_to_token(id) or ""
+
     def detokenizer(self) -> Detokenizer:
         """A fresh incremental decoder."""
         return Detokenizer(self.token_bytes, strip_space=self._strip)
