@@ -78,7 +78,8 @@ class Slot:
 
 class Batch:
     """``max_running``: sequences in one pass. ``chunk``: the most prompt tokens of a pass when nothing decodes;
-    ``busy_chunk``: when something does, so that prompts do not starve it. ``preemptions`` counts them."""
+    ``busy_chunk``: tokens of a pass in which something decodes, drafts and prompt together, so that prompts do not
+    starve it. ``preemptions`` counts them."""
 
     def __init__(self, target: Target, *, max_running: int, chunk: int, busy_chunk: int) -> None:
         for name, value in (("max_running", max_running), ("chunk", chunk), ("busy_chunk", busy_chunk)):
@@ -111,11 +112,18 @@ class Batch:
 
     def works(self, drafts: Mapping[int, Draft]) -> list[tuple[Slot, Work]]:
         """What each running sequence feeds next; ``drafts`` by sequence id."""
-        left = self._busy_chunk if any(slot.decoding for slot in self.running) else self._chunk
+        decoding = [slot for slot in self.running if slot.decoding]
+        plans = {
+            id(slot): slot.sequence.plan(slot.held, drafts.get(slot.sequence.id, EMPTY_DRAFT)) for slot in decoding
+        }
+        left = self._chunk
+        if decoding:  # a pass with a prompt in it has one size, whatever is drafted: some targets charge for a change
+            taken = sum(max(2, len(plan.tokens) + len(plan.draft)) for plan in plans.values())
+            left = max(self._busy_chunk - taken, self._busy_chunk // 4)
         works = []
         for slot in self.running:
-            if slot.decoding:
-                works.append((slot, slot.sequence.plan(slot.held, drafts.get(slot.sequence.id, EMPTY_DRAFT))))
+            if plan := plans.get(id(slot)):
+                works.append((slot, plan))
             elif left > 0:
                 work = slot.sequence.plan(slot.held, chunk=left)
                 left -= len(work.tokens)

@@ -132,6 +132,7 @@ class Engine:
         scored = time.perf_counter()
         applied = [(slot, self._apply(slot, work, r), r) for (slot, work), r in zip(works, rows, strict=False)]
         verified = time.perf_counter()
+        fed = sum(len(work.tokens) + len(work.draft) for _, work in works)
         steps: list[tuple[Slot, Step]] = []
         for slot, untimed, r in applied:
             if slot.session is not None:
@@ -140,6 +141,7 @@ class Engine:
                 continue
             step = replace(
                 untimed,
+                pass_rows=fed,
                 draft_ms=(drafted - begin) * 1e3,
                 score_ms=(scored - planned) * 1e3,
                 verify_ms=(verified - scored) * 1e3,

@@ -290,7 +290,8 @@ class Step:
     ``tokens`` are what was emitted, in order: the accepted nodes' tokens (``path``) and then the target's own,
     cut where the text ended. ``sources[i]`` names the drafter of ``tokens[i]``, or "target". ``text`` is the text
     that became certain with this step (characters and stop-string prefixes in doubt are held back).
-    Times are milliseconds of this step; those of a shared pass are the whole pass's.
+    ``rows``: tokens this sequence fed. Times are milliseconds of this step; those of a shared pass are the whole
+    pass's, and so are ``pass_rows``.
     """
 
     sequence: int
@@ -304,6 +305,7 @@ class Step:
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish: Finish | None = None
     rows: int = 0
+    pass_rows: int = 0
     draft_ms: float = 0.0
     score_ms: float = 0.0
     verify_ms: float = 0.0

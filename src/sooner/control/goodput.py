@@ -41,7 +41,7 @@ class GoodputController:
         self._misses: dict[int, int] = {}
         self._turn = 0
         self._sequences = 0
-        self._expected: tuple[float, float] | None = None
+        self._expected: tuple[int, float, float] | None = None
         self._missed_ms = 0.0
         self._pace = 1.0 / (self.price.curve.ms[0] + overhead_ms)
 
@@ -79,8 +79,10 @@ class GoodputController:
     def observe(self, step: Step) -> None:
         """Count steps in a row in which a sequence's draft brought nothing; refine the price of the pass."""
         if self._expected is not None:
-            self.price.observe(*self._expected, step.score_ms)
+            fed, rows, ms = self._expected
             self._expected = None
+            if step.pass_rows == fed:  # else somebody's prompt was read in the same pass
+                self.price.observe(rows, ms, step.score_ms)
         if step.finish is not None:
             self._misses.pop(step.sequence, None)
         elif len(step.draft):
@@ -148,6 +150,6 @@ class GoodputController:
         return (stay, width, stay_ms) if self._missed_ms <= self.price.curve.change_ms else None
 
     def _take(self, choice: int, rows: float, ms: float, expected: Series) -> int:
-        self._expected = rows, ms
+        self._expected = choice + max(self._sequences, 1), rows, ms
         self._pace += _PACE * (float(expected[choice]) / (ms + self._overhead_ms) - self._pace)
         return choice
