@@ -208,8 +208,12 @@ def _allowed(one: Configuration) -> Configuration:
 
 
 def load_plainly(context: typer.Context) -> Engine:
-    """The engine of a command that brings configurations of its own, whatever profile there is."""
-    return open_engine(context, engine_options({**context.params, "draft": ("cascade",), "budget": None}))
+    """The engine of a command that brings configurations of its own, whatever profile there is.
+
+    What long use would compile at some time is compiled before anything is measured.
+    """
+    options = engine_options({**context.params, "draft": ("cascade",), "budget": None})
+    return open_engine(context, options, max_running=context.params.get("batch", 1), warm=True)
 
 
 def left_out(runner: Runner, items: Sequence[Item]) -> list[Item]:

@@ -64,7 +64,7 @@ def chat(context: typer.Context, *, system: o.System = None, stop: o.Stop = None
     """Talk with the model (see HELP)."""
     options = engine_options(context.params)
     sampling = sampling_from(context.params, options.drafting()[1])
-    engine = open_engine(context, options, remember=True)
+    engine = open_engine(context, options, remember=True, max_running=1, warm="background")
     if engine.template is None:
         raise InvalidRequest("this model has no chat template: use sooner run --raw, or a chat model", "model")
     Chat(engine, sampling, system=system, verbose=verbose).loop()
