@@ -41,7 +41,7 @@ class Transcript:
         for token in tokens[self._count :]:
             data = self._ours.token_bytes(token)
             if data:
-                self._tail += data
+                self._tail += data if self._begun or self._tail else self._first(token, data)
             elif token in self._control:
                 self._close(whole_characters(self._tail))
                 self._closed.append(self._control[token])
@@ -52,6 +52,10 @@ class Transcript:
             self._cut(text, ids)
             ids = self._encode(whole_characters(self._tail))
         return self._closed + ids
+
+    def _first(self, token: int, data: bytes) -> bytes:
+        """A text's first token: a SentencePiece begins with a space that is not the text's."""
+        return data if self._ours.decode((token,)) == data.decode("utf-8", "replace") else data.removeprefix(b" ")
 
     def _encode(self, text: str) -> list[int]:
         return self._theirs.encode(text, bos=not self._begun) if text or not self._begun else []

@@ -24,6 +24,10 @@ from sooner.types import Draft, Logits, Sampling, Step
 __all__ = ["Shared", "Translated"]
 
 
+_LONGER = 2.0
+"""At most so many of the draft's tokens are drafted for one of the target's."""
+
+
 class Translated:
     """Speaks to a draft model in its own tokens and answers in the target's.
 
@@ -91,7 +95,11 @@ class Translated:
         noise = None if context.noise is None else self._retokeniser.noise(context)
         freely = replace(context, noise=noise, coins=None, sampling=_shape(context.sampling))
         ends = frozenset() if go_on else self._theirs.eos_ids
-        return Job(freely, known, self._raw, self._free.read(freely), self._depth, self._width, ends)
+        # As much text as ``depth`` tokens of the target's: where the draft's are shorter, more of them.
+        longer = min(max(len(known) / len(context.tokens), 1.0), _LONGER)
+        depth = round(self._depth * longer)
+        freely = replace(freely, budget=max(freely.budget, depth))
+        return Job(freely, known, self._raw, self._free.read(freely), depth, self._width, ends)
 
 
 def _shape(sampling: Sampling) -> Sampling:
