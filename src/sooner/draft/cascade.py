@@ -79,7 +79,7 @@ class CascadeDrafter:
         self._proposals[context.id] = _Proposal(merged, keys, len(context.tokens))
         chances = [self._chance(key, merged.confidence[i]) for i, key in enumerate(keys)]
         if context.noise is not None:
-            chances = _with_noise(context, merged, chances)
+            chances = self._with_noise(context, merged, keys, chances)
         return replace(merged, confidence=tuple(chances))
 
     def _chance(self, keys: tuple[Hashable, ...], claim: float) -> float:
@@ -87,6 +87,19 @@ class CascadeDrafter:
         joint, *single = keys
         best = max(self._calibration.estimate(key, _claim(key)) for key in single)
         return self._calibration.estimate(joint, best)
+
+    def _with_noise(
+        self, context: Context, draft: Draft, keys: list[tuple[Hashable, ...]], chances: list[float]
+    ) -> list[float]:
+        """Each chance given the node's own noise, as often as such a one was right: the formula takes a chance for the
+        target's probability, which it is only on average, and so says too much."""
+        out = []
+        for node, told in enumerate(_told_by_noise(context, draft, chances)):
+            after, before = confidence_bin(told), confidence_bin(chances[node])
+            coarse, fine = ("noise", after), ("noise", after, before)
+            keys[node] = (*keys[node], coarse, fine)
+            out.append(self._calibration.estimate(fine, self._calibration.estimate(coarse, told)))
+        return out
 
     def _learn(self, proposal: _Proposal, step: Step) -> None:
         draft, at = proposal.draft, ROOT
@@ -136,7 +149,7 @@ def _evidence(merged: Draft, found: list[tuple[str, Draft]], greedy: bool) -> li
     ]
 
 
-def _with_noise(context: Context, draft: Draft, chances: list[float]) -> list[float]:
+def _told_by_noise(context: Context, draft: Draft, chances: list[float]) -> list[float]:
     """Each chance given the node's own noise at its position, one look-up per depth."""
     assert context.noise is not None
     position = len(context.tokens) - context.prompt_length
