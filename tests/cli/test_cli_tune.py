@@ -90,6 +90,18 @@ def test_ctrl_c_keeps_what_is_known_if_that_is_enough(
     assert profiles(cache)
 
 
+def test_json_of_what_is_known_at_ctrl_c(prompts: str, cache: Path) -> None:
+    result = invoke(
+        "tune", prompts, "--config", "random@8", "--json", *OPTIONS, load=Toy(lambda: InterruptedTarget(80))
+    )
+    value = json.loads(result.out)
+    assert (result.code, value["interrupted"], value["chosen"], value["profile"]) == (130, True, None, None)
+    assert "too little was measured" in value["reason"]
+    assert [one["configuration"] for one in value["figures"]] == ["plain", "random@8"]
+    nothing = invoke("tune", prompts, "--json", *OPTIONS, load=Toy(lambda: InterruptedTarget(1)))
+    assert (nothing.code, json.loads(nothing.out)["figures"]) == (130, [])
+
+
 def test_texts_that_differ_are_no_answer(prompts: str, cache: Path) -> None:
     """Negative control: a target whose rows depend on their neighbours."""
     toy = Toy(lambda: ToyTarget(V, row_dependent=True, sharpness=0.5))

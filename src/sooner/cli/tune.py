@@ -100,7 +100,7 @@ def tune(
     choice = choose(runner.configurations, samples)
     path = _keep(runner, choice, samples) if choice is not None and not dry_run else None
     if json:
-        print_json(_object(runner, choice, path, interrupted=interrupted))
+        print_json(_object(runner, choice, samples, path, interrupted=interrupted))
     else:
         _report(choice, samples, path)
     if interrupted:
@@ -160,7 +160,9 @@ def _keep(runner: Runner, choice: Choice, samples: Sequence[Sample]) -> str:
     return str(save_profile(runner.engine.target.fingerprint, profile))
 
 
-def _object(runner: Runner, choice: Choice | None, path: str | None, *, interrupted: bool) -> dict[str, Any]:
+def _object(
+    runner: Runner, choice: Choice | None, samples: Sequence[Sample], path: str | None, *, interrupted: bool
+) -> dict[str, Any]:
     from sooner.bench.stamp import stamp
 
     return {
@@ -169,17 +171,15 @@ def _object(runner: Runner, choice: Choice | None, path: str | None, *, interrup
         "machine": stamp(),
         "interrupted": interrupted,
         "chosen": None if choice is None else asdict(choice.configuration),
-        "reason": None if choice is None else choice.reason,
+        "reason": _nothing(samples) if choice is None else choice.reason,
         "profile": path,
-        "figures": [] if choice is None else [one.to_dict() for one in choice.figures],
+        "figures": [one.to_dict() for one in _overall(samples)],
     }
 
 
 def _report(choice: Choice | None, samples: Sequence[Sample], path: str | None) -> None:
-    from sooner.bench.summary import ALL, summarise
-
     if samples:
-        _table([one for one in summarise(samples) if one.category == ALL], choice)
+        _table(_overall(samples), choice)
     if choice is None:
         say(_nothing(samples), style="yellow")
         return
@@ -191,15 +191,20 @@ def _report(choice: Choice | None, samples: Sequence[Sample], path: str | None) 
 
 def _nothing(samples: Sequence[Sample]) -> str:
     """Why there is no answer."""
-    from sooner.bench.summary import ALL, summarise
-
-    bad = [one.configuration for one in summarise(samples) if one.category == ALL and one.differing]
+    bad = [one.configuration for one in _overall(samples) if one.differing]
     if bad:
         return (
             f"NOT identical: texts differ from the plain ones under {', '.join(bad)}; the rows of this model depend on "
             "how they are scored on this machine: see sooner doctor"
         )
     return "too little was measured for an answer, and nothing was kept: let sooner tune run longer"
+
+
+def _overall(samples: Sequence[Sample]) -> list[Figures]:
+    """The figures over all prompts; none without samples."""
+    from sooner.bench.summary import ALL, summarise
+
+    return [one for one in summarise(samples) if one.category == ALL] if samples else []
 
 
 def _table(figures: Sequence[Figures], choice: Choice | None) -> None:
