@@ -40,9 +40,9 @@ def prompts(per_category: int, *, evaluation_only: bool = True) -> dict[str, lis
     return found
 
 
-def keep(name: str, result: Mapping[str, Any]) -> Path:
+def keep(name: str, result: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     """Write a result with the stamp of this machine; committed, they are what the documentation cites."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     path.write_text(json.dumps({"machine": stamp(), **result}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path

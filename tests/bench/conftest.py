@@ -1,0 +1,6 @@
+"""Lets the tests of the benchmarks import them: scripts that lie beside the package."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
