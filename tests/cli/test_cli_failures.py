@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from commandline import Toy, invoke
+from sooner.draft import known_kinds
 from sooner.engine import Engine
 from sooner.errors import CacheError, CorruptModel, ModelNotFound
 
@@ -107,6 +108,17 @@ def test_files_that_are_not_text(tmp_path: Path) -> None:
     assert result.code == 2
     assert "is not UTF-8 text: convert it first" in result.err
     assert invoke("run", "-", stdin=b"\xff").code == 2
+
+
+def test_expected_is_refused_where_no_drafter_reads_it() -> None:
+    for kind in ("none", "cascade", *known_kinds()):
+        for spec in (kind, f"max=4,kind={kind}") if kind not in ("none", "cascade") else (kind,):
+            toy = Toy()
+            result = invoke("run", "abc", "--max-tokens", "4", "--expected", "b", "--draft", spec, load=toy)
+            assert ("does not read --expected" in result.err) == (kind != "given"), spec
+            assert (result.code, toy.loads) == ((0, 1) if kind == "given" else (2, 0))
+    both = ("--draft", "suffix", "--draft", "given")
+    assert invoke("run", "abc", "--max-tokens", "4", "--expected", "b", *both).code == 0
 
 
 def test_the_unexpected_is_one_line_too_unless_debugging(monkeypatch: pytest.MonkeyPatch) -> None:

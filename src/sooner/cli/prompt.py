@@ -36,10 +36,12 @@ def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False) -> s
 
 
 def expected_text(value: str | None, draft: Sequence[str]) -> str | None:
-    """The text of --expected, from its file if it begins with @. A drafter that ignores it is pointed out."""
+    """The text of --expected, from its file if it begins with @. Drafters that all ignore it are pointed out."""
+    from sooner.draft import parse_spec
+
     if value is None:
         return None
-    if draft and draft[0].partition(":")[0].removeprefix("kind=").partition(",")[0] in _BLIND:
+    if draft and all(parse_spec(spec)["kind"] in _BLIND for spec in draft):
         raise InvalidRequest(f"--draft {draft[0]} does not read --expected: use --draft given, or leave one out")
     text = _read(value[1:], option="--expected") if value.startswith("@") else value
     if not text:
@@ -47,7 +49,11 @@ def expected_text(value: str | None, draft: Sequence[str]) -> str | None:
     return text
 
 
-_BLIND = ("none", "corpus", "memory", "ngram", "oracle", "random", "recycle", "self", "suffix", "table")
+_BLIND = (
+    *("none", "cascade", "corpus", "head", "layerskip", "memory", "model", "ngram", "oracle", "random", "recycle"),
+    *("self", "suffix", "table"),
+)
+"""What sooner has of drafters and their sets without `given`; of a stranger's nothing is known."""
 
 
 def _read(file: str, option: str = "--file") -> str:
