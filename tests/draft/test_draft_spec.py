@@ -15,7 +15,9 @@ from sooner.draft.ngram import NgramDrafter
 from sooner.draft.oracle import OracleDrafter
 from sooner.draft.random import RandomDrafter
 from sooner.errors import DraftError
+from sooner.targets.toy import ToyTarget
 from sooner.types import Verdict
+from toy import ToyCodec, V
 
 word = st.text("abcdefghij_", min_size=1, max_size=8)
 value = st.text("abc123./-=", min_size=1, max_size=8).filter(lambda v: v.strip() == v)
@@ -71,7 +73,7 @@ def test_mappings_may_be_typed_and_win_over_what_is_offered() -> None:
 
 
 def test_every_built_in_is_registered_under_its_own_name() -> None:
-    offered: dict[str, Any] = {"truth": [1], "target": object()}
+    offered: dict[str, Any] = {"truth": [1], "target": ToyTarget(V)}
     assert {"ngram", "suffix", "given", "oracle", "self", "random"} <= set(known_kinds())
     for point in entry_points(group=DRAFTERS):
         if point.name in ("ngram", "suffix", "given", "oracle", "self", "random"):
@@ -94,13 +96,25 @@ def test_every_built_in_is_registered_under_its_own_name() -> None:
             "rejection",
         ),
         ({"method": "ngram", "model": None, "draft_tensor_parallel_size": 1}, {"kind": "ngram"}, None),
+        (
+            {"method": "draft_model", "model": "small.gguf", "num_speculative_tokens": 5},
+            {"kind": "model", "path": "small.gguf", "max": 5},
+            None,
+        ),
+        ({"model": "small.gguf"}, {"kind": "model", "path": "small.gguf"}, None),
     ],
 )
 def test_vllm_configurations_are_read(config: dict[str, object], draft: dict[str, object], verify: str | None) -> None:
     read = from_speculative_config(json.dumps(config))
     assert read.draft == draft
     assert read.verify == verify
-    assert create_drafter(read.draft).name == draft["kind"]
+    target = ToyTarget(V)
+    offered: dict[str, Any] = {
+        "open_model": lambda path: (target, ToyCodec()),
+        "target": target,
+        "codec": ToyCodec(),
+    }
+    assert create_drafter(read.draft, **offered).name == draft["kind"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,11 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
         "prompt_lookup_min": "min_match",
     },
     "suffix": {"num_speculative_tokens": "max", "suffix_decoding_max_spec_factor": "factor"},
+    "model": {"num_speculative_tokens": "max", "model": "path"},
 }
+_METHODS = {"draft_model": "model"}
+"""What vLLM's methods are called here, where that differs."""
+
 _GENERAL = {"num_speculative_tokens": "max", "model": "model"}
 """What the keys are called here, per method, and for methods without an entry."""
 
@@ -87,13 +91,14 @@ def _parsed(config: str | Mapping[str, object]) -> dict[str, object]:
 
 def _method(given: Mapping[str, object]) -> str:
     model = given.get("model")
-    method = given.get("method") or ("ngram" if model in ("ngram", "[ngram]") else None)
+    method = given.get("method") or ("ngram" if model in ("ngram", "[ngram]") else "draft_model" if model else None)
     if method is None:
         raise DraftError('speculative-config names no method: add "method", as {"method": "ngram"}')
+    method = _METHODS.get(str(method), method)
     if method not in known_kinds():
         kinds = ", ".join(known_kinds())
         raise DraftError(f"speculative-config method {method!r} is not available: the methods are {kinds}")
-    if method in _OPTIONS and model not in (None, method, f"[{method}]"):
+    if "model" not in _OPTIONS.get(str(method), _GENERAL) and model not in (None, method, f"[{method}]"):
         raise DraftError(f"speculative-config method {method!r} takes no model: leave {model!r} out")
     return str(method)
 
