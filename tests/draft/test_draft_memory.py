@@ -192,8 +192,8 @@ def test_bad_options_are_refused(spec: str) -> None:
 
 
 def test_it_is_in_the_default_set_of_a_conversation_only() -> None:
-    def names(**options: bool) -> str:
-        drafter = make_drafter(DEFAULT_DRAFT, ToyTarget(V), ToyCodec(), "", **options)
+    def names(*, remember: bool = False) -> str:
+        drafter = make_drafter(DEFAULT_DRAFT, ToyTarget(V), ToyCodec(), "", remember=remember)
         return drafter.name if drafter else ""
 
     assert (names(), names(remember=True)) == ("suffix+recycle", "suffix+recycle+memory")

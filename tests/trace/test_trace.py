@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,22 @@ def steps(draw: st.DrawFn) -> Step:
     logprobs = draw(st.one_of(st.none(), st.lists(entries, max_size=3).map(tuple)))
     text = draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=9))
     times = draw(st.tuples(number, number, number, number))
-    return Step(1, 0, 2, draft, (0,)[:n], (5, 7), ("ngram", "target"), text, logprobs, finish, 3, *times)
+    return Step(1, 0, 2, draft, (0,)[:n], (5, 7), ("ngram", "target"), text, logprobs, finish, 3, 9, *times)
 
 
 @given(steps())
 def test_a_step_survives_the_line(step: Step) -> None:
     line = json.dumps(step_record(step), allow_nan=False)
     assert read_step(json.loads(line)) == step
+
+
+def test_what_an_older_record_lacks_is_default() -> None:
+    step = Step(1, 0, 2, Draft(), (), (5,), ("target",), "a", rows=3, pass_rows=4)
+    older = {name: value for name, value in step_record(step).items() if name != "pass_rows"}
+    assert read_step(older) == replace(step, pass_rows=0)
+    for needed in ("sequence", "draft", "path", "tokens", "sources", "text"):
+        with pytest.raises(InvalidRequest):
+            read_step({name: value for name, value in older.items() if name != needed})
 
 
 def test_a_changed_record_is_another_step() -> None:

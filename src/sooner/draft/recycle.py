@@ -47,7 +47,7 @@ class RecycleDrafter(OneByOne):
         self._tails: dict[int, tuple[str, tuple[int, ...]]] = {}
 
     def observe(self, step: Step, rows: Rows) -> None:
-        """Keep the best successors along the path that was kept: reading a row costs more than a rejected one brings."""
+        """Keep the best successors along the kept path: reading a row costs more than a rejected one brings."""
         known = self._tails.get(step.sequence)
         if known is None:
             return

@@ -72,17 +72,20 @@ def step_record(step: Step) -> dict[str, Any]:
 
 
 def read_step(record: Mapping[str, Any]) -> Step:
-    """The step a record was made of, without the rows q of a sampled draft. Raises `InvalidRequest` if it is none."""
+    """The step a record was made of, without the rows q of a sampled draft; what an older record lacks is default.
+
+    Raises `InvalidRequest` if it is none.
+    """
     try:
-        values = {name: record[name] for name in Step.__dataclass_fields__}
+        values = {name: record[name] for name in Step.__dataclass_fields__ if name in record}
         draft = record["draft"]
         tokens, parents, confidence, sources = map(tuple, (draft[name] for name in _DRAFT_FIELDS))
         values["draft"] = Draft(tokens, parents, confidence, sources)
         for name in ("path", "tokens", "sources"):
             values[name] = tuple(record[name])
-        if record["logprobs"] is not None:
+        if record.get("logprobs") is not None:
             values["logprobs"] = tuple(_read_logprob(*entry) for entry in record["logprobs"])
-        if record["finish"] is not None:
+        if record.get("finish") is not None:
             values["finish"] = Finish(**record["finish"])
         return Step(**values)
     except (KeyError, TypeError, ValueError) as error:
