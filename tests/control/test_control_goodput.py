@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sooner import tree
 from sooner.control.cost import NOMINAL, CostCurve, measure_cost
 from sooner.control.goodput import GoodputController
+from sooner.control.price import Price
 from sooner.protocols import Context
 from sooner.targets.toy import ToyTarget
 from sooner.types import ROOT, Draft, Sampling, Step
@@ -119,6 +120,51 @@ def test_a_curve_is_measured_stored_and_read_back() -> None:
     assert not target.sessions
     assert list(curve.ms) == sorted(curve.ms)
     assert CostCurve.from_dict(curve.to_dict()) == curve
-    assert FLAT.break_even(16) == pytest.approx(0.1)
+    assert curve.context_ms >= 0.0
+    assert curve.context > 0
     with pytest.raises(ValueError, match="each of at least two"):
-        CostCurve.from_dict({"rows": [2], "ms": [1.0]})
+        CostCurve.from_dict(curve.to_dict() | {"rows": [2], "ms": [1.0]})
+    with pytest.raises(KeyError, match="context_ms"):
+        CostCurve.from_dict({name: value for name, value in curve.to_dict().items() if name != "context_ms"})
+
+
+def test_the_price_pads_to_ready_widths_and_follows_what_passes_take() -> None:
+    curve = CostCurve(rows=(2, 8, 16), ms=(10.0, 12.0, 16.0), change_ms=5.0, context_ms=0.01, context=100)
+    widths: list[int] = []
+    price = Price(curve, lambda: widths)
+    rows, none = np.array([2.0, 3.0, 5.0, 9.0, 17.0]), np.zeros(5)
+    assert price.pad(rows)[0].tolist() == rows.tolist()
+    widths += [4, 8, 16]
+    price.refresh()
+    padded, ready = price.pad(rows)
+    assert padded.tolist() == [4.0, 4.0, 8.0, 16.0, 17.0]
+    assert ready.tolist() == [True] * 4 + [False]
+    before = price.steady(padded, 1, none)
+    assert before[2] < curve(padded, 1, none)[2]  # a ready-made pass infers no shapes
+    far = price.steady(padded, 1, none, 300.0) - before
+    assert far[4] == pytest.approx(17 * 200 * 0.01)  # what context costs, by the row
+    for _ in range(300):
+        price.observe(8.0, float(price.steady(np.array([8.0]), 1, np.zeros(1))[0]), 20.0)
+    after = price.steady(padded, 1, none)
+    assert after[2] == pytest.approx(20.0, rel=0.01)
+    assert after[0] > before[0]  # the machine got slower
+    assert after[2] / before[2] > after[0] / before[0]  # and this width more than others
+
+
+def test_the_controller_takes_a_ready_width_whole() -> None:
+    curve = CostCurve(rows=(2, 8, 16), ms=(10.0, 12.0, 16.0), change_ms=40.0)
+    controller = GoodputController(Price(curve, lambda: (2, 4, 8)))
+    (kept,) = controller.select([context()], [draft([0.9, 0.9, 0.9, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])])
+    assert len(kept) == 7  # eight rows: ready-made, where nine would change the width
+
+
+def test_a_pass_that_read_a_prompt_teaches_no_price() -> None:
+    controller = GoodputController(Price(FLAT))
+    for rows, learned in ((40, False), (2, True)):
+        before = controller.price.steady(np.array([2.0]), 1, np.zeros(1))[0]
+        controller.budgets([context()])
+        controller.select([context()], [draft([0.5])])
+        step = Step(0, 0, 1, draft([0.5]), (0,), (5, 9), ("x", "target"), "", pass_rows=rows, score_ms=30.0)
+        controller.observe(step)
+        after = controller.price.steady(np.array([2.0]), 1, np.zeros(1))[0]
+        assert (after > before) == learned

@@ -62,7 +62,7 @@ def doctor(
 ) -> None:
     """Measure what holds on this machine (see HELP)."""
     options = engine_options({**context.params, "draft": ("none",)})
-    diagnosis = diagnose(open_engine(context, options), quick=quick)
+    diagnosis = diagnose(open_engine(context, options, max_running=1, warm=not quick), quick=quick)
     if json:
         print_json(diagnosis.to_dict())
     else:
@@ -132,9 +132,14 @@ def diagnose(engine: Engine, *, quick: bool) -> Diagnosis:
     with console.status("checking rows") as status:
         rows = check_rows(target, 64 if quick else 600)
         status.update("timing passes")
-        room = min(256, target.context - max(ROWS) - 1)
-        costs = pass_costs(target, ROWS, (1,), (room,), 3 if quick else 9)
+        costs = pass_costs(target, ROWS, (1,), _contexts(target.context), 3 if quick else 9)
     return Diagnosis(stamp(), engine.name, dict(engine.fingerprint), target.plan, rows, tuple(costs))
+
+
+def _contexts(most: int) -> tuple[int, ...]:
+    """Tokens before the timed passes: a question's, and, where that fits, a document's."""
+    near = min(256, most - max(ROWS) - 1)
+    return (near, 4 * near) if 8 * near < most else (near,)
 
 
 def break_even(rows: int, ratio: float) -> float | None:
@@ -153,9 +158,9 @@ def break_even(rows: int, ratio: float) -> float | None:
 
 
 def _ratios(costs: Sequence[PassCost]) -> list[float]:
-    """Each pass's cost in plain passes."""
-    plain = next(cost.ms for cost in costs if cost.rows == 1)
-    return [cost.ms / plain for cost in costs]
+    """Each pass's cost in plain passes after as many tokens."""
+    plain = {cost.context: cost.ms for cost in costs if cost.rows == 1}
+    return [cost.ms / plain[cost.context] for cost in costs]
 
 
 def _report(console: Console, diagnosis: Diagnosis) -> None:
@@ -192,12 +197,12 @@ def _report(console: Console, diagnosis: Diagnosis) -> None:
 def _report_costs(console: Console, diagnosis: Diagnosis) -> None:
     from rich.table import Table
 
-    console.print(f"\n[bold]What does a pass cost?[/bold] (one text, {diagnosis.costs[0].context} tokens before)")
+    console.print("\n[bold]What does a pass cost?[/bold] (one text)")
     table = Table(box=None, pad_edge=False)
-    for title in ("rows", "drafted", "ms", "plain passes", "pays from acceptance"):
+    for title in ("tokens before", "rows", "drafted", "ms", "plain passes", "pays from acceptance"):
         table.add_column(title, justify="right")
     for cost, ratio in zip(diagnosis.costs, _ratios(diagnosis.costs), strict=True):
         least = break_even(cost.rows, ratio)
         pays = "-" if cost.rows == 1 else "never" if least is None else f"{least:.0%} of tokens"
-        table.add_row(str(cost.rows), str(cost.rows - 1), f"{cost.ms:.1f}", f"{ratio:.2f}", pays)
+        table.add_row(f"{cost.context:,}", str(cost.rows), str(cost.rows - 1), f"{cost.ms:.1f}", f"{ratio:.2f}", pays)
     console.print(table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ __all__ = ["CostCurve", "measure_cost"]
 
 _ROWS = (2, 3, 4, 6, 8, 12, 16, 24)
 
+_FAR = 4
+"""How many times the first context is the one that shows what context costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
@@ -29,7 +32,8 @@ class CostCurve:
     ``sequence_ms``: each further sequence in the pass, besides its rows. ``branch_ms``: each further branch of a tree.
     ``refeed``: rows that a branch feeds again per node above it (1 where branches are sibling chains, 0 where a mask
     lays a tree out). ``change_ms``: what a pass of another width than the one before costs on top (0 where shapes
-    are free). Times are of passes of constant width.
+    are free). ``context_ms``: what each row costs more per token of context beyond ``context``, at which the rest was
+    measured. Times are of passes of constant width.
     """
 
     rows: tuple[int, ...]
@@ -38,22 +42,23 @@ class CostCurve:
     branch_ms: float = 0.0
     refeed: float = 0.0
     change_ms: float = 0.0
+    context_ms: float = 0.0
+    context: int = 0
 
-    def __call__(self, rows: NDArray[np.float64], sequences: int, branches: NDArray[np.float64]) -> Any:
-        """Milliseconds of steady passes with ``rows`` rows in all and ``branches`` further branches, elementwise."""
+    def __call__(
+        self, rows: NDArray[np.float64], sequences: int, branches: NDArray[np.float64], context: float = 0.0
+    ) -> Any:
+        """Milliseconds of steady passes with ``rows`` rows in all, each after ``context`` tokens, and ``branches``
+        further branches, elementwise."""
         inside = np.interp(rows, self.rows, self.ms)
         beyond = np.maximum(rows - self.rows[-1], 0.0) * self.row_ms
-        return inside + beyond + self.branch_ms * branches + self.sequence_ms * (sequences - 1)
+        attention = rows * (self.context_ms * max(0.0, context - self.context))
+        return inside + beyond + attention + self.branch_ms * branches + self.sequence_ms * (sequences - 1)
 
     @property
     def row_ms(self) -> float:
         """The mean price of one more row."""
         return (self.ms[-1] - self.ms[0]) / (self.rows[-1] - self.rows[0])
-
-    def break_even(self, rows: int) -> float:
-        """The extra tokens a pass of ``rows`` rows must yield to be worth more than a plain one."""
-        ms = float(self(np.array([float(rows)]), 1, np.zeros(1))[0])
-        return ms / self.ms[0] - 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """For the profile on disk."""
@@ -61,7 +66,9 @@ class CostCurve:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> CostCurve:
-        """What `to_dict` gave. Raises `TypeError` or `ValueError` for anything else."""
+        """What `to_dict` gave. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+        if missing := cls.__dataclass_fields__.keys() - record.keys():
+            raise KeyError(*missing)
         curve = cls(**{**record, "rows": tuple(record["rows"]), "ms": tuple(map(float, record["ms"]))})
         if len(curve.rows) != len(curve.ms) or len(curve.rows) < 2:
             raise ValueError("a cost curve needs a time for each of at least two row counts")
@@ -90,14 +97,27 @@ def measure_cost(target: Target, *, context: int = 192, repeats: int = 3) -> Cos
                 if turn:
                     steady.setdefault(name, []).extend(rest)
                     first.append(change - min(rest))
+        context_ms = _context_ms(target, session, tokens, _quick(steady[8])) if target.context > 2 * context else 0.0
     finally:
         session.close()
         other.close()
-    return _curve({name: _quick(values) for name, values in steady.items()}, statistics.median(first))
+    curve = _curve({name: _quick(values) for name, values in steady.items()}, statistics.median(first))
+    return replace(curve, context_ms=context_ms, context=len(tokens))
 
 
 NOMINAL = CostCurve(rows=(2, 8, 24), ms=(1.0, 1.3, 2.3), branch_ms=0.05, refeed=1.0)
 """The shape that passes have on most processors, for targets that cannot be measured; only ratios matter."""
+
+
+def _context_ms(target: Target, session: Session, tokens: tuple[int, ...], near_ms: float) -> float:
+    """What a row costs more per token of context: eight rows far back against eight rows near, ``near_ms``."""
+    more = tokens * (_FAR - 1)
+    if not target.fits([Work(session, more, _chain(7))]) or len(tokens) + len(more) + 8 > target.context:
+        return 0.0
+    target.score([Work(session, more, logits=False)])
+    work = Work(session, (tokens[-1],), _chain(7))
+    far_ms = _quick([_timed(target, [work], len(tokens) + len(more)) for _ in range(6)][1:])
+    return max(0.0, far_ms - near_ms) / (8 * len(more))
 
 
 def _room(target: Target, session: Session, other: Session, most: int) -> tuple[int, ...]:

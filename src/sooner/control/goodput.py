@@ -41,6 +41,7 @@ class GoodputController:
         self._misses: dict[int, int] = {}
         self._turn = 0
         self._sequences = 0
+        self._context = 0.0
         self._expected: tuple[int, float, float] | None = None
         self._missed_ms = 0.0
         self._pace = 1.0 / (self.price.curve.ms[0] + overhead_ms)
@@ -49,6 +50,7 @@ class GoodputController:
         """Zero for sequences whose turn it is not, else the cap on candidates."""
         self._turn += 1
         self._sequences = len(contexts)
+        self._context = sum(len(context.tokens) for context in contexts) / max(len(contexts), 1)
         self._expected = None
         return [self._budget if self._turn % self._pause(context.id) == 0 else 0 for context in contexts]
 
@@ -122,7 +124,7 @@ class GoodputController:
         """How many offers to take. Where no width is ready, leaving one is a purchase: see `_stay`."""
         sequences = max(self._sequences, 1)
         padded, ready = self.price.pad(rows)
-        ms = self.price.steady(padded, sequences, branches)
+        ms = self.price.steady(padded, sequences, branches, self._context)
         change_ms = self.price.curve.change_ms
         if self.price.ready:
             ms = ms + np.where(ready | (padded == self.price.width), 0.0, change_ms)
@@ -143,7 +145,8 @@ class GoodputController:
         if not len(inside):
             return None
         stay = int(inside[expected[inside].argmax()])
-        stay_ms = float(self.price.steady(np.array([width]), max(self._sequences, 1), branches[stay : stay + 1])[0])
+        there = np.array([width]), max(self._sequences, 1), branches[stay : stay + 1], self._context
+        stay_ms = float(self.price.steady(*there)[0])
         gains = expected[best] - self._pace * ms[best], expected[stay] - self._pace * stay_ms
         lost = float(gains[0] - gains[1]) / self._pace
         self._missed_ms = max(0.0, self._missed_ms + lost) if lost > 0.0 else 0.5 * self._missed_ms

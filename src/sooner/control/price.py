@@ -63,9 +63,9 @@ class Price:
         fits = (at < len(ready)) & (next_up <= np.maximum(2.0 * rows, 4.0))
         return np.where(fits, next_up, rows), fits
 
-    def steady(self, rows: Series, sequences: int, branches: Series) -> Series:
-        """Milliseconds of passes that change no width; ``rows`` as `pad` gives them."""
-        ms: Series = self.curve(rows, sequences, branches) * self._scale
+    def steady(self, rows: Series, sequences: int, branches: Series, context: float = 0.0) -> Series:
+        """Milliseconds of passes that change no width; ``rows`` as `pad` gives them, ``context`` in tokens a row."""
+        ms: Series = self.curve(rows, sequences, branches, context) * self._scale
         for width in self._ready:
             ms = np.where(rows == width, ms * self._factor.get(width, _READY), ms)
         return ms
