@@ -29,9 +29,10 @@ class GoodputController:
     """Chooses, for all sequences of a pass together, the draft nodes whose expected tokens are worth their time.
 
     Worth is measured at the pace reached so far: a choice that expects E tokens in t ms gains E - pace * t. A pass of
-    another width than the last may cost more, so the width stays while that pays, and rows up to it are free; where the
-    target has graphs ready for some widths, the pass takes one of those. ``budget``: most candidates asked of the drafter per sequence. ``overhead_ms``: what a step costs besides
-    its pass. A sequence whose drafts keep failing is asked for them ever more rarely, at least every `_RAREST` steps.
+    another width than the last may cost more, so the width stays while that pays, and rows up to it are free; where
+    the target has graphs ready for some widths, the pass takes one of those. ``budget``: most candidates asked of the
+    drafter per sequence. ``overhead_ms``: what a step costs besides its pass. A sequence whose drafts keep failing is
+    asked for them ever more rarely, at least every `_RAREST` steps.
     """
 
     def __init__(self, price: Price | CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
