@@ -21,13 +21,14 @@ from sooner.engine import Engine
 from sooner.errors import DraftError, ModelError
 
 if TYPE_CHECKING:
+    from sooner.draft.head import HeadRunner
     from sooner.protocols import Controller, Drafter, Target
     from sooner.store import ModelFiles
     from sooner.targets.openvino import OpenVINOTarget
     from sooner.targets.openvino.load import Precision
     from sooner.text import TextCodec
 
-__all__ = ["AUTO_DRAFT", "DEFAULT_DRAFT", "load", "make_drafter", "open_model"]
+__all__ = ["AUTO_DRAFT", "DEFAULT_DRAFT", "load", "make_drafter", "open_head", "open_model"]
 
 DEFAULT_DRAFT = "cascade"
 """Every drafter that needs no model: suffix, recycle, and table where one is shipped for the model."""
@@ -49,6 +50,7 @@ def load(
     pool_tokens: int | None = None,
     max_running: int = 8,
     remember: bool = False,
+    taps: Sequence[int] = (),
     warm: bool | Literal["background"] = False,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -62,7 +64,8 @@ def load(
     passes cost on this machine, unless ``budget`` fixes the draft tokens per step or a ``controller`` decides.
     ``precision``: "auto", "bf16" or "f32". ``pool_tokens``: tokens the KV cache holds, all texts together (None = as
     memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``remember``: the
-    default drafters also copy from earlier texts of the engine (under equal salts). ``warm``: compile
+    default drafters also copy from earlier texts of the engine (under equal salts). ``taps``: layers whose rows the
+    target shows to drafters (a trained head asks for its own). ``warm``: compile
     now, or in the background, the graphs that long use wants and short use does not (seconds, and memory of a few times
     the weights); without it each is compiled once its lack has cost as much. ``offline``: never download.
     ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
@@ -75,21 +78,25 @@ def load(
 
     files = resolve(model, offline=offline, progress=progress)
     codec = Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
-    target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=progress)
+    taps = tuple(taps) or _head_taps(draft, files)
+    target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, taps=taps, log=progress)
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
+    head = partial(open_head, files=files, taps=taps, threads=threads)
     if draft == AUTO_DRAFT and budget is None and controller is None:
-        draft, budget = _tuned(target, codec, files.sha256, progress)
+        draft, budget = _tuned(target, codec, files.sha256, head, progress, remember=remember)
     opening = partial(open_model, threads=threads, precision=precision, offline=offline, progress=progress)
-    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
+    drafter = make_drafter(
+        draft, target, codec, files.sha256, remember=remember, opening=opening, heads=head, say=progress
+    )
+    curve = _cost(target, threads)  # before lanes: it is the price of passes without one
+    target.width = Width(curve.row_ms, curve.change_ms)
     if warm:
         compile = target.lanes.warm if warm == "background" else target.lanes.build
         compile(SINGLE if max_running == 1 else WIDTHS)
     if controller is None:
         fixed = budget is not None
-        curve = _cost(target, threads)
-        target.width = Width(curve.row_ms, curve.change_ms)
         controller = FixedController(budget or 0) if fixed else GoodputController(Price(curve, lambda: target.widths))
     return Engine(
         target,
@@ -110,7 +117,13 @@ def _target(files: ModelFiles, **options: Any) -> OpenVINOTarget:
 
 
 def _tuned(
-    target: Target, codec: TextCodec, model: str, progress: Callable[[str], None] | None
+    target: Target,
+    codec: TextCodec,
+    model: str,
+    heads: Callable[[str, bool], HeadRunner],
+    progress: Callable[[str], None] | None,
+    *,
+    remember: bool,
 ) -> tuple[str | Drafter | None, int | None]:
     """Drafter and budget of the profile that ``sooner tune`` made for this model here, else the default ones."""
     from sooner.store.profile import find_profile
@@ -121,8 +134,9 @@ def _tuned(
         (progress or log.info)(f"tuned: {profile}")
         if profile.draft == (DEFAULT_DRAFT,):
             return DEFAULT_DRAFT, profile.budget
+        specs = [*profile.draft, *(["memory"] if remember and profile.draft and "memory" not in profile.draft else [])]
         try:
-            return make_drafter(list(profile.draft) or None, target, codec, model), profile.budget
+            return make_drafter(specs or None, target, codec, model, heads=heads), profile.budget
         except DraftError as error:
             say(f"profile of this model is ignored: {error}; sooner tune makes a new one")
     return DEFAULT_DRAFT, None
@@ -136,21 +150,25 @@ def make_drafter(
     *,
     remember: bool = False,
     opening: Callable[[str], tuple[Target, TextCodec]] | None = None,
+    heads: Callable[[str, bool], HeadRunner] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Drafter | None:
     """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim.
 
-    ``opening`` loads draft models (default `open_model`); ``say`` gets one-line messages about them.
+    ``opening`` loads draft models (default `open_model`), ``heads`` trained heads for this target; ``say`` gets
+    one-line messages about them.
     """
     if draft is None:
         return None
     from sooner.store.cache import cache_dir
+    from sooner.store.head_file import find_head
     from sooner.store.shelf import shelved
 
     tables = cache_dir("tables") if model else None
     if draft in (AUTO_DRAFT, DEFAULT_DRAFT):
         draft = ["suffix", "recycle", *(["table"] if packaged_table(model, tables) else [])]
         draft += ["memory"] if remember else []
+        draft += ["head"] if heads is not None and find_head("", model) else []
     if isinstance(draft, str | Mapping):
         draft = [draft]
     if not isinstance(draft, Sequence):
@@ -165,8 +183,18 @@ def make_drafter(
         "tables": tables,
         "open_model": opening or open_model,
         "say": say or log.info,
+        "tuned_skip": lambda: _tuned_skip(target, say or log.info),
+        **({"open_head": heads} if heads is not None else {}),
     }
     return CascadeDrafter([create_drafter(spec, **offered) for spec in draft])
+
+
+def _tuned_skip(target: Target, say: Callable[[str], None]) -> str:
+    """The sublayers that the drafter ``layerskip`` leaves out, if ``sooner tune --layerskip`` has looked for them here."""
+    from sooner.store.profile import find_profile
+
+    profile = find_profile(target.fingerprint, say)
+    return profile.skip if profile is not None else ""
 
 
 def open_model(
@@ -190,6 +218,43 @@ def open_model(
         return target, Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
     except ModelError as error:
         raise type(error)(f"draft model: {error}") from error
+
+
+def open_head(path: str, force: bool, *, files: ModelFiles, taps: Sequence[int], threads: int | None) -> HeadRunner:
+    """The head at ``path`` (none: made or shipped for the model), ready to run beside a target that shows ``taps``.
+    Raises `DraftError`, `CorruptModel`."""
+    from sooner.store.head_file import find_head, fitting_head
+    from sooner.targets.openvino.head import OpenVINOHead
+
+    folder = find_head(path, files.sha256)
+    if folder is None:
+        raise DraftError("there is no head for this model: make one with sooner train --kind head, or name its path")
+    head = fitting_head(folder, files, force=force)
+    if head.layers != tuple(taps):
+        shown = ", ".join(map(str, taps)) or "none"
+        raise DraftError(
+            f"{folder} reads layers {', '.join(map(str, head.layers))}, the target was loaded to show {shown}: "
+            "load the model with this head alone among its drafters"
+        )
+    return OpenVINOHead(head, files.xml, threads=threads)
+
+
+def _head_taps(draft: object, files: ModelFiles) -> tuple[int, ...]:
+    """The layers that the heads in ``draft`` read, in the default set too; () without one. Raises as `open_head`."""
+    from sooner.draft import parse_spec
+    from sooner.store.head_file import find_head, fitting_head
+
+    if draft in (AUTO_DRAFT, DEFAULT_DRAFT):
+        draft = "head"
+    given = [draft] if isinstance(draft, str | Mapping) else draft if isinstance(draft, Sequence) else ()
+    specs = [parse_spec(one) if isinstance(one, str) else one for one in given if isinstance(one, str | Mapping)]
+    found: tuple[int, ...] = ()
+    for spec in specs:
+        folder = find_head(str(spec.get("path", "")), files.sha256) if spec.get("kind") == "head" else None
+        if folder is not None:
+            forced = str(spec.get("force", "")).lower() in ("true", "yes", "on", "1")
+            found = fitting_head(folder, files, force=forced).layers
+    return found
 
 
 def _cost(target: OpenVINOTarget, threads: int | None) -> CostCurve:

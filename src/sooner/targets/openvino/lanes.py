@@ -70,6 +70,8 @@ class Lanes:
         for width in widths:
             if width in self.ready or len(self.ready) >= self.most:
                 continue
+            if not threading.main_thread().is_alive():
+                return  # the program is leaving, and waits for this thread
             try:
                 self._runners[width] = self._compile(width)
             except Exception as error:  # out of memory above all: the graph without lanes goes on as before
