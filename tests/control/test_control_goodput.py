@@ -120,6 +120,7 @@ def test_a_curve_is_measured_stored_and_read_back() -> None:
     assert not target.sessions
     assert list(curve.ms) == sorted(curve.ms)
     assert CostCurve.from_dict(curve.to_dict()) == curve
+    assert FLAT.break_even(16) == pytest.approx(0.1)
     assert curve.context_ms >= 0.0
     assert curve.context > 0
     with pytest.raises(ValueError, match="each of at least two"):

@@ -60,6 +60,11 @@ class CostCurve:
         """The mean price of one more row."""
         return (self.ms[-1] - self.ms[0]) / (self.rows[-1] - self.rows[0])
 
+    def break_even(self, rows: int) -> float:
+        """The extra tokens a pass of ``rows`` rows must yield to be worth more than a plain one."""
+        ms = float(self(np.array([float(rows)]), 1, np.zeros(1))[0])
+        return ms / self.ms[0] - 1.0
+
     def to_dict(self) -> dict[str, Any]:
         """For the profile on disk."""
         return asdict(self)
