@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import bench, chat, doctor, explain, models, run, train, tune
+from sooner.cli import bench, chat, doctor, explain, models, run, serve, train, tune
 from sooner.cli.options import page
 
 __all__ = ["app"]
@@ -54,6 +54,7 @@ def top(
 app.command("run", help=run.HELP)(run.run)
 app.command("explain", help=explain.HELP)(explain.explain)
 app.command("chat", help=chat.HELP)(chat.chat)
+app.command("serve", help=serve.HELP)(serve.serve)
 app.command("bench", help=bench.HELP)(bench.bench)
 app.command("tune", help=tune.HELP)(tune.tune)
 app.command("train", help=train.HELP)(train.train)

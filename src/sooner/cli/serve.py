@@ -1,0 +1,204 @@
+"""``sooner serve``: the OpenAI-compatible server. Knows its options. Does not know how a request is answered."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sooner.cli import groups as g
+from sooner.cli import options as o
+from sooner.cli.engine import engine_options, open_engine, startup_lines
+from sooner.cli.groups import taking
+from sooner.errors import InvalidRequest, MissingExtra
+from sooner.verify import create_verifier
+
+if TYPE_CHECKING:
+    from sooner.engine import Engine
+    from sooner.server import Settings
+
+__all__ = ["HELP", "serve"]
+
+HELP = o.page("""Serve the model to OpenAI's clients.
+
+Point any of them at http://127.0.0.1:8000/v1. Requests are decoded side by side, drafted ones and plain ones in the
+same passes, and each gets the text it would get alone. /health answers 200 once the model is there.
+
+Only this machine is let in unless --host says otherwise; then an --api-key is needed, or --insecure.
+
+[bold]Examples[/bold]
+
+  sooner serve
+  sooner serve model.gguf --port 8080 --draft kind=ngram,max=8
+  sooner serve --host 0.0.0.0 --api-key-file keys.txt
+  curl http://127.0.0.1:8000/v1/models
+
+[bold]Signals[/bold]
+
+  SIGTERM and Ctrl-C accept nothing new and let running answers end,
+  --drain seconds at most; a second one does not wait.
+
+[bold]Exit codes[/bold]
+
+  0 done, 2 bad input""")
+
+_NET, _LIMITS = "Network", "Limits"
+
+Name = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="As --model.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", rich_help_panel=_NET, help="Where to listen.")]
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65535, metavar="N", rich_help_panel=_NET, help="0 takes a free one.")
+]
+ApiKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-key",
+        metavar="KEY",
+        rich_help_panel=_NET,
+        envvar="SOONER_API_KEY",
+        help="What callers must send; may be given more than once. Nothing is shared between two keys.",
+    ),
+]
+ApiKeyFile = Annotated[
+    str | None,
+    typer.Option("--api-key-file", metavar="FILE", rich_help_panel=_NET, help="Keys from a file, one a line."),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", rich_help_panel=_NET, help="Let other machines in without a key.")
+]
+LogPrompts = Annotated[
+    bool, typer.Option("--log-prompts", rich_help_panel=_NET, help="Write prompts to the log. (default: never)")
+]
+MaxRunning = Annotated[
+    int,
+    typer.Option("--max-running", min=1, metavar="N", rich_help_panel=_LIMITS, help="Texts decoded side by side."),
+]
+MaxWaiting = Annotated[
+    int,
+    typer.Option(
+        "--max-waiting", min=0, metavar="N", rich_help_panel=_LIMITS, help="Texts queued beyond those; then 429."
+    ),
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", min=0.1, metavar="S", rich_help_panel=_LIMITS, help="Most seconds for one answer."),
+]
+Drain = Annotated[
+    float,
+    typer.Option("--drain", min=0, metavar="S", rich_help_panel=_LIMITS, help="Seconds to end answers on SIGTERM."),
+]
+MaxBody = Annotated[
+    int, typer.Option("--max-body", min=1000, metavar="BYTES", rich_help_panel=_LIMITS, help="Most of one request.")
+]
+MaxPrompt = Annotated[
+    int | None,
+    typer.Option(
+        "--max-prompt", min=1, metavar="N", rich_help_panel=_LIMITS, help="Most prompt tokens. (default: the context)"
+    ),
+]
+MaxN = Annotated[
+    int, typer.Option("--max-n", min=1, max=128, metavar="N", rich_help_panel=_LIMITS, help="Most answers at once.")
+]
+Memory = Annotated[
+    bool | None,
+    typer.Option(
+        "--memory/--no-memory",
+        rich_help_panel=o.PANELS[3],
+        help="Drafts also copy from earlier texts of the same key. (default: on, off with several keys)",
+    ),
+]
+
+
+@taking(g.ENGINE, g.DRAFTING)
+def serve(
+    context: typer.Context,
+    name: Name = None,
+    *,
+    model: o.Model = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_key: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
+    insecure: Insecure = False,
+    log_prompts: LogPrompts = False,
+    max_running: MaxRunning = 8,
+    max_waiting: MaxWaiting = 64,
+    timeout: Timeout = 600.0,
+    drain: Drain = 30.0,
+    max_body: MaxBody = 1 << 20,
+    max_prompt: MaxPrompt = None,
+    max_n: MaxN = 16,
+    memory: Memory = None,
+    verbose: o.Verbose = False,
+) -> None:
+    """Serve the model (see HELP)."""
+    if name is not None and model is not None:
+        raise InvalidRequest("MODEL and --model name two models: keep one of them", "model")
+    options = engine_options({**context.params, "model": name or model})
+    rule = options.drafting()[1]
+    create_verifier(rule)
+    settings = _settings(
+        host=host,
+        keys=tuple(api_key or ()),
+        key_file=api_key_file,
+        insecure=insecure,
+        verify=rule,
+        max_running=max_running,
+        max_waiting=max_waiting,
+        timeout_s=timeout,
+        drain_s=drain,
+        max_body=max_body,
+        max_prompt_tokens=max_prompt,
+        max_n=max_n,
+        log_prompts=log_prompts,
+    )
+    remember = len(settings.keys) < 2 if memory is None else memory
+
+    def open_() -> Engine:
+        engine = open_engine(context, options, remember=remember, max_running=max_running, warm=True)
+        for line in startup_lines(engine, options):
+            logging.getLogger("sooner.server").info("%s", line)
+        return engine
+
+    _run(settings, open_, host, port, verbose=verbose)
+
+
+def _settings(*, host: str, keys: tuple[str, ...], key_file: str | None, insecure: bool, **limits: Any) -> Settings:
+    """The server's settings. Raises `InvalidRequest` for what would let others in, `MissingExtra` without FastAPI."""
+    try:
+        from sooner.server import Settings
+        from sooner.server.host import is_loopback, local_names
+        from sooner.server.keys import read_keys
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("sooner"):
+            raise
+        raise MissingExtra("sooner serve", "serve") from error
+    keys += read_keys(key_file) if key_file is not None else ()
+    if any(not key.strip() for key in keys):
+        raise InvalidRequest("--api-key is empty: give a key, or leave it out", "api_key")
+    local = is_loopback(host)
+    if not local and not keys and not insecure:
+        raise InvalidRequest(f"--host {host} lets other machines in: add --api-key, or --insecure if that is meant")
+    hosts = local_names(host) if local and not keys else None
+    return Settings(keys=keys, hosts=hosts, **limits)
+
+
+def _run(settings: Settings, open_: Any, host: str, port: int, *, verbose: bool) -> None:
+    from sooner.server import Service
+    from sooner.server import host as hosting
+
+    _log_to_stderr(verbose)
+    sock = hosting.bind(host, port)
+    address = f"[{host}]" if ":" in host else host
+    logging.getLogger("sooner.server").info("listening on http://%s:%d", address, sock.getsockname()[1])
+    hosting.serve(Service(open_, settings), sock)
+
+
+def _log_to_stderr(verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name, level in (("sooner", logging.DEBUG if verbose else logging.INFO), ("uvicorn.error", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)

@@ -1,0 +1,168 @@
+"""The HTTP interface: paths, and what each answers.
+
+Knows FastAPI. Does not know how requests are read or answers written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import fastapi
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+import sooner
+from sooner.errors import SoonerError
+from sooner.server.failures import describe
+from sooner.server.gate import Gate
+from sooner.server.reading import Asked
+from sooner.server.replies import ChatReply, Reply, TextReply
+from sooner.server.schema import ChatBody, CommonBody, TextBody
+from sooner.server.sending import Stream, Whole
+from sooner.server.service import Service
+
+__all__ = ["create_app"]
+
+log = logging.getLogger("sooner.server")
+
+
+class _Error(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """What every refusal and failure looks like."""
+
+    error: _Error
+
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": what}
+    for status, what in {
+        400: "A parameter that cannot be honoured; `param` names it",
+        401: "No valid API key",
+        403: "The wrong Host",
+        404: "No such model",
+        413: "The body is too large",
+        429: "The queue is full; `Retry-After` says when to come back",
+        500: "The model failed",
+        503: "The model is still loading, or the server is shutting down",
+        504: "The deadline passed",
+    }.items()
+}
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application of one server. Its lifespan loads the model and ends the engine."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(title="sooner", version=sooner.__version__, lifespan=lifespan, redoc_url=None)
+    app.add_middleware(Gate, settings=service.settings)
+    for kind in (RequestValidationError, HTTPException, SoonerError, Exception):
+        app.add_exception_handler(kind, _failed)
+    _add_answers(app, service)
+    _add_facts(app, service)
+    return app
+
+
+async def _failed(request: fastapi.Request, error: Exception) -> Response:
+    status, body, headers = describe(error)
+    return JSONResponse(body, status, headers)
+
+
+def _add_answers(app: FastAPI, service: Service) -> None:
+    key = Depends(HTTPBearer(auto_error=False, description="One of the server's API keys, if it has any"))
+    options: dict[str, Any] = {"responses": _REFUSALS, "dependencies": [key], "response_model": None}
+
+    @app.post("/v1/chat/completions", summary="Answer a conversation", **options)
+    async def chat(body: ChatBody, request: fastapi.Request) -> Response:
+        begun = time.perf_counter()
+        ready = service.ready
+        asked = await asyncio.to_thread(ready.reader.chat, body, request.state.salt)
+        reply = ChatReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
+        return await _answer(service, body, asked, reply, begun)
+
+    @app.post("/v1/completions", summary="Continue a text", **options)
+    async def complete(body: TextBody, request: fastapi.Request) -> Response:
+        begun = time.perf_counter()
+        ready = service.ready
+        asked = await asyncio.to_thread(ready.reader.text, body, request.state.salt)
+        reply = TextReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
+        return await _answer(service, body, asked, reply, begun)
+
+
+def _reply_options(body: CommonBody) -> dict[str, Any]:
+    return {"n": body.n, "usage": _with_usage(body), "pieces": body.sooner_pieces}
+
+
+def _with_usage(body: CommonBody) -> bool:
+    return body.stream_options is not None and body.stream_options.include_usage
+
+
+async def _answer(service: Service, body: CommonBody, asked: Asked, reply: Reply, begun: float) -> Response:
+    ready = service.ready
+    if service.settings.log_prompts:
+        log.info("%s asks %s", reply.id, body.model_dump_json(exclude_unset=True))
+    job = await ready.driver.submit(asked.requests, begun, asked.drafter)
+    if not body.stream:
+        return Whole(ready.driver, job, reply, ready.warning)
+    timeout = service.settings.write_timeout_s
+    return Stream(ready.driver, job, reply, ready.warning, usage=_with_usage(body), write_timeout_s=timeout)
+
+
+def _add_facts(app: FastAPI, service: Service) -> None:
+    key = Depends(HTTPBearer(auto_error=False))
+    guarded: dict[str, Any] = {
+        "dependencies": [key],
+        "responses": {status: _REFUSALS[status] for status in (401, 403, 404, 503)},
+    }
+
+    @app.get("/v1/models", **guarded)
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(service)]}
+
+    @app.get("/v1/models/{id:path}", **guarded)
+    async def model(id: str) -> dict[str, Any]:
+        service.ready.reader.check_model(id)
+        return _model(service)
+
+    @app.get("/health", responses={503: {"description": "Not ready: `status` says why"}}, response_model=None)
+    async def health() -> Response:
+        status = 200 if service.status == "ready" else 503
+        return JSONResponse({"status": "ok" if status == 200 else service.status}, status)
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        return {"version": sooner.__version__}
+
+    @app.get("/metrics", response_model=None, **guarded)
+    async def metrics() -> Response:
+        return Response(service.ready.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _model(service: Service) -> dict[str, Any]:
+    ready = service.ready
+    return {
+        "id": ready.engine.name,
+        "object": "model",
+        "created": ready.created,
+        "owned_by": "sooner",
+        "max_model_len": ready.engine.target.context,
+    }

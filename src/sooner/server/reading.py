@@ -1,0 +1,154 @@
+"""From a request's body to what the engine runs: sampling, prompts, drafter, and who may read what is cached.
+
+Knows parameters and this server's limits. Does not know HTTP or how an answer is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sooner.engine import Engine
+from sooner.errors import InvalidRequest, nearest
+from sooner.protocols import Drafter
+from sooner.server.failures import Refusal
+from sooner.server.schema import ChatBody, CommonBody, TextBody
+from sooner.server.settings import Settings
+from sooner.server.switch import DraftSwitch, checked_specs
+from sooner.types import Request, Sampling
+
+__all__ = ["Asked", "Reader"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one body asks for. ``drafter``: None for the engine's own (or none, where ``drafting`` is off)."""
+
+    requests: tuple[Request, ...]
+    drafter: Drafter | None = None
+
+
+class Reader:
+    """Reads bodies for one engine. Its methods take milliseconds for long prompts and are safe in any thread."""
+
+    def __init__(self, engine: Engine, switch: DraftSwitch, settings: Settings) -> None:
+        self._engine = engine
+        self._switch = switch
+        self._settings = settings
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse, with 404, any model but the one that is served; None and "" mean it."""
+        if name and name != self._engine.name:
+            hint = nearest(name, [self._engine.name]) or f": this server has {self._engine.name}"
+            raise Refusal(404, f"there is no model {name[:100]!r}{hint}", param="model", code="model_not_found")
+
+    def chat(self, body: ChatBody, salt: str) -> Asked:
+        """A conversation. Raises `InvalidRequest` or `Refusal`, naming the parameter."""
+        self.check_model(body.model)
+        if body.top_logprobs is not None and not body.logprobs:
+            raise InvalidRequest("top_logprobs needs logprobs: true", "top_logprobs")
+        if body.max_tokens and body.max_completion_tokens and body.max_tokens != body.max_completion_tokens:
+            raise InvalidRequest("max_tokens is max_completion_tokens's old name: give one of them", "max_tokens")
+        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+            if getattr(body, name) not in (None, [], "none"):
+                raise InvalidRequest(f"{name} is not supported by this server: leave it out", name)
+        logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        sampling = self._sampling(body, logprobs, "top_logprobs", body.max_completion_tokens or body.max_tokens)
+        messages = [_message(message.model_dump(exclude_none=True)) for message in body.messages]
+        return self._asked(body, [messages], sampling, salt, {})
+
+    def text(self, body: TextBody, salt: str) -> Asked:
+        """One or more texts to continue. Errors as for `chat`."""
+        self.check_model(body.model)
+        prompts = body.prompts
+        if not 0 < len(prompts) <= self._settings.max_prompts:
+            raise InvalidRequest(f"prompt must hold 1 to {self._settings.max_prompts} prompts", "prompt")
+        if len(prompts) * body.n > self._settings.max_n:
+            raise InvalidRequest(f"n times the prompts must be at most {self._settings.max_n}", "n")
+        sampling = self._sampling(body, body.logprobs, "logprobs", body.max_tokens or 16)
+        return self._asked(body, prompts, sampling, salt, {"raw": True})
+
+    def _asked(
+        self, body: CommonBody, prompts: list[Any], sampling: Sampling, salt: str, options: dict[str, Any]
+    ) -> Asked:
+        specs = checked_specs(body.draft, self._settings.draft_kinds) if body.draft else ()
+        expected = body.prediction.text if body.prediction is not None else ""
+        if expected and specs == ():
+            specs = ("given", "suffix")
+        if body.cache_salt is not None:
+            salt = f"{salt}/{body.cache_salt}"
+        drafting = {"salt": salt, "drafting": specs is not None, "expected": expected}
+        requests = []
+        for prompt in prompts:
+            ids = isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int)
+            raw = {} if ids else options
+            requests.append(self._engine.request(prompt, sampling, **drafting, **raw))
+        for request in requests:
+            self._check_length(request)
+        return Asked(tuple(requests), self._switch.drafter(specs) if specs else None)
+
+    def _check_length(self, request: Request) -> None:
+        most = self._settings.max_prompt_tokens
+        if most is not None and len(request.prompt) > most:
+            length = len(request.prompt)
+            raise InvalidRequest(f"the prompt has {length} tokens and {most} are allowed: shorten it", "prompt")
+        outside = [t for t in request.sampling.logit_bias if t >= self._engine.target.vocab_size]
+        if outside:
+            raise InvalidRequest(f"logit_bias names token {outside[0]}, which the model does not have", "logit_bias")
+
+    def _sampling(self, body: CommonBody, logprobs: int | None, name: str, max_tokens: int | None) -> Sampling:
+        self._check(body, logprobs, name)
+        stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+        return Sampling(
+            temperature=body.temperature if body.temperature >= 1e-6 else 0.0,
+            top_k=max(body.top_k, 0),  # vLLM writes "off" as -1
+            top_p=body.top_p,
+            min_p=body.min_p,
+            repetition_penalty=body.repetition_penalty,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+            logit_bias=_biases(body.logit_bias or {}),
+            max_tokens=max_tokens,
+            min_tokens=body.min_tokens,
+            ignore_eos=body.ignore_eos,
+            stop=stop,
+            stop_token_ids=tuple(body.stop_token_ids or ()),
+            include_stop=body.include_stop_str_in_output,
+            seed=None if body.seed is None else body.seed % 2**64,
+            n=body.n,
+            logprobs=logprobs,
+            verify=self._settings.verify,
+        )
+
+    def _check(self, body: CommonBody, logprobs: int | None, name: str) -> None:
+        limits = self._settings
+        if body.n > limits.max_n:
+            raise InvalidRequest(f"n must be at most {limits.max_n}, not {body.n}", "n")
+        if (logprobs or 0) > limits.max_top_logprobs:
+            raise InvalidRequest(f"{name} must be at most {limits.max_top_logprobs}, not {logprobs}", name)
+        if isinstance(body.stop, list) and len(body.stop) > limits.max_stops:
+            raise InvalidRequest(f"stop must hold at most {limits.max_stops} texts, not {len(body.stop)}", "stop")
+        if body.sooner_pieces and not body.stream:
+            raise InvalidRequest("sooner_pieces needs stream: true", "sooner_pieces")
+        if body.stream_options is not None and not body.stream:
+            raise InvalidRequest("stream_options needs stream: true", "stream_options")
+        if (body.response_format or {"type": "text"}).get("type") != "text":
+            raise InvalidRequest("response_format must be {'type': 'text'} on this server", "response_format")
+        for extension in ("grammar", "regex"):
+            if getattr(body, extension) is not None:
+                raise InvalidRequest(f"{extension} is not supported by this server: leave it out", extension)
+
+
+def _biases(given: dict[str, float]) -> dict[int, float]:
+    try:
+        biases = {int(token): value for token, value in given.items()}
+    except ValueError:
+        raise InvalidRequest("logit_bias must map token ids to numbers", "logit_bias") from None
+    if any(token < 0 for token in biases):
+        raise InvalidRequest("logit_bias must map token ids to numbers", "logit_bias")
+    return biases
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's newer name of the system role is one that no template knows."""
+    return {**message, "role": "system"} if message["role"] == "developer" else message

@@ -1,0 +1,147 @@
+"""One server's life: loading, serving, draining; and what its parts are.
+
+Knows engine, driver, reader and metrics. Does not know paths or HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from sooner.engine import Engine
+from sooner.errors import SoonerError
+from sooner.loading import make_drafter
+from sooner.protocols import Drafter
+from sooner.server.driver import Driver
+from sooner.server.failures import loading
+from sooner.server.metrics import Metrics
+from sooner.server.reading import Reader
+from sooner.server.replies import system_fingerprint
+from sooner.server.settings import Settings
+from sooner.server.switch import DraftSwitch, Specs
+
+__all__ = ["Ready", "Service"]
+
+log = logging.getLogger("sooner.server")
+
+
+class Ready:
+    """The parts of a server whose model is there. Made in the event loop."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine = engine
+        self.created = int(time.time())
+        self.fingerprint = system_fingerprint(engine.fingerprint)
+        self.switch = _switched(engine)
+        self.metrics = Metrics(engine.name)
+        self.driver = Driver(engine, self.switch, settings, self.metrics)
+        self.reader = Reader(engine, self.switch, settings)
+        watch = self.metrics.watch
+        watch("num_requests_running", "Choices in the current pass", lambda: self.driver.running)
+        watch("num_requests_waiting", "Choices that wait for a place", lambda: self.driver.waiting)
+        watch("num_preemptions", "Choices sent back to wait so far", lambda: engine.batch.preemptions)
+        watch("kv_cache_usage_perc", "Share of the KV cache that is held, 0 to 1", lambda: cache_usage(engine))
+
+    def warning(self) -> str | None:
+        """What the engine complains of."""
+        return self.engine.warning
+
+
+class Service:
+    """A server from its first moment: ``open_engine`` runs in a thread while every request is told to wait."""
+
+    def __init__(self, open_engine: Callable[[], Engine], settings: Settings) -> None:
+        self.settings = settings
+        self.status: Literal["loading", "ready", "draining", "failed"] = "loading"
+        self.failure: Exception | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        self._open_engine = open_engine
+        self._ready: Ready | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def ready(self) -> Ready:
+        """The parts. Raises `Refusal` (503) while there are none."""
+        if self._ready is None:
+            raise loading()
+        return self._ready
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin to load; the task ends when the model is there or has failed."""
+        task = asyncio.create_task(self._load())
+        self._tasks.append(task)
+        return task
+
+    def drain(self) -> None:
+        """Accept nothing new; running answers have ``drain_s`` left."""
+        self.status = "draining"
+        if self._ready is not None:
+            self._ready.driver.drain()
+
+    async def stop(self) -> None:
+        """End everything."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._ready is not None:
+            await self._ready.driver.close()
+
+    async def _load(self) -> None:
+        try:
+            engine = await asyncio.to_thread(self._open_engine)
+        except Exception as error:
+            self.failure, self.status = error, "failed"
+            if not isinstance(error, SoonerError):
+                log.exception("the model could not be loaded")
+            self.on_failure()
+            return
+        self._ready = Ready(engine, self.settings)
+        if self.status == "loading":
+            self.status = "ready"
+            log.info("%s is ready", engine.name or "the model")
+        self._tasks.append(asyncio.create_task(self._report(self._ready)))
+
+    async def _report(self, ready: Ready) -> None:
+        """A line every ``report_s`` seconds in which something was done."""
+        before: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(self.settings.report_s)
+            done = ready.metrics.totals.since(before)
+            before = dict(vars(ready.metrics.totals))
+            if any(done.values()) or ready.driver.running:
+                log.info("%s", report_line(ready, done, self.settings.report_s))
+
+
+def report_line(ready: Ready, done: dict[str, int], seconds: float) -> str:
+    """What happened in the last ``seconds``."""
+    line = (
+        f"running {ready.driver.running}, waiting {ready.driver.waiting}, "
+        f"prompt {done['prompt'] / seconds:.1f} tokens/s, generation {done['generated'] / seconds:.1f} tokens/s, "
+        f"KV cache {100 * cache_usage(ready.engine):.0f} %"
+    )
+    if done["drafts"]:
+        length = 1 + done["accepted"] / done["drafts"]
+        line += f", acceptance length {length:.2f}, {done['accepted']} of {done['drafted']} drafted tokens kept"
+    return line
+
+
+def cache_usage(engine: Engine) -> float:
+    """The share of the target's cache blocks that someone holds, 0 to 1; 0 for targets that do not count them."""
+    pool = getattr(engine.target, "pool", None)
+    return float(pool.held / pool.size) if pool is not None else 0.0
+
+
+def _switched(engine: Engine) -> DraftSwitch:
+    """Put the switch between the engine and its drafter."""
+
+    def make(specs: Specs) -> Drafter:
+        model = str(engine.target.fingerprint.get("model", ""))
+        drafter = make_drafter(list(specs), engine.target, engine.codec, model)
+        assert drafter is not None
+        return drafter
+
+    engine.drafter = switch = DraftSwitch(engine.drafter, make)
+    return switch
