@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 import tokenizers
@@ -13,15 +13,13 @@ from sooner.targets.toy import ToyTarget
 from sooner.text import Tokenizer
 from sooner.types import Logits
 
-ROOT = Path(__file__).parents[2]
 END = "<|end|>"
 
 
 def prose() -> list[str]:
-    """Some hundred paragraphs of English: the project's own pages, without their tables and code."""
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-    parts = [part.strip() for page in pages for part in page.read_text(encoding="utf-8").split("\n\n")]
-    return [part for part in parts if len(part) > 80 and part[0] not in "|`#"]
+    """Paragraphs of English that come with Python: its language reference."""
+    parts = [" ".join(part.split()) for name in sorted(topics) for part in topics[name].split("\n\n")]
+    return [part for part in parts if len(part) > 120 and part[0].isupper()][:200]
 
 
 def byte_level(texts: list[str], size: int) -> Tokenizer:
