@@ -30,7 +30,11 @@ def silent(message: str) -> None:
 
 def test_what_is_kept_is_found_again() -> None:
     assert find_profile(HERE, silent) is None
-    for profile in (Profile(("suffix", "table:max=4"), 8, {"time": "now"}), Profile(()), Profile(("cascade",))):
+    for profile in (
+        Profile(("suffix", "table:max=4"), 8, {"time": "now"}),
+        Profile(()),
+        Profile(("cascade",), skip="2-4"),
+    ):
         save_profile({**HERE, "noise": "1"}, profile)
         assert find_profile({**HERE, "noise": "2"}, silent) == profile, "speed does not depend on the noise"
     assert find_profile({**HERE, "model": "other"}, silent) is None
@@ -53,6 +57,7 @@ def spoil(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
         (lambda r: r["fingerprint"].pop("kv_precision"), "another kv precision"),
         (lambda r: r.update(draft="suffix"), "damaged"),
         (lambda r: r.update(budget=-1), "damaged"),
+        (lambda r: r.update(skip=3), "damaged"),
         (lambda r: r.pop("fingerprint"), "damaged"),
         (lambda r: r.clear(), "damaged"),
     ],
@@ -66,6 +71,11 @@ def test_what_does_not_fit_is_ignored_with_one_line(change: Callable[[dict[str, 
     assert reason in line
     assert line.endswith("sooner tune makes a new one")
     assert "\n" not in line
+
+
+def test_a_profile_from_before_there_were_skip_sets_is_read() -> None:
+    spoil(save_profile(HERE, Profile(("suffix",), 8, skip="2")), lambda record: record.pop("skip"))
+    assert find_profile(HERE, silent) == Profile(("suffix",), 8)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null"])

@@ -49,13 +49,17 @@ def write_gguf(
     template: str | None = None,
     extra: dict[str, Any] | None = None,
     seed: int = 0,
+    layers: Sequence[float] = (1.0,) * LAYERS,
 ) -> Path:
-    """Write a model of two layers; ``extra`` adds metadata keys (bool, int, float or str)."""
+    """Write a model of two layers; ``extra`` adds metadata keys (bool, int, float or str).
+
+    ``layers``: one number per layer, by which what it adds to the residual stream is scaled; 0 makes it an identity.
+    """
     tokens, merges, types = byte_level_vocabulary()
     writer = gguf.GGUFWriter(str(path), arch)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(len(layers))
     writer.add_feed_forward_length(FFN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
@@ -79,7 +83,7 @@ def write_gguf(
         writer.add_chat_template(template)
     for key, value in (extra or {}).items():
         _add_value(writer, key, value)
-    _add_weights(writer, arch, kind, len(tokens), tied=tied, seed=seed)
+    _add_weights(writer, arch, kind, len(tokens), layers, tied=tied, seed=seed)
     if rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", np.asarray(rope_freqs, np.float32))
     writer.write_header_to_file()
@@ -110,7 +114,9 @@ def _add_value(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_string(key, value)
 
 
-def _add_weights(writer: gguf.GGUFWriter, arch: str, kind: str, vocab: int, *, tied: bool, seed: int) -> None:
+def _add_weights(
+    writer: gguf.GGUFWriter, arch: str, kind: str, vocab: int, layers: Sequence[float], *, tied: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
 
     def matrix(name: str, rows: int, columns: int, scale: float = 0.1) -> None:
@@ -125,7 +131,7 @@ def _add_weights(writer: gguf.GGUFWriter, arch: str, kind: str, vocab: int, *, t
         writer.add_tensor(name, (centre + 0.1 * rng.standard_normal(length)).astype(np.float32))
 
     matrix("token_embd.weight", vocab, HIDDEN, 1.0)
-    for layer in range(LAYERS):
+    for layer, part in enumerate(layers):
         block = f"blk.{layer}."
         vector(block + "attn_norm.weight", HIDDEN, 1.0)
         vector(block + "ffn_norm.weight", HIDDEN, 1.0)
@@ -136,10 +142,10 @@ def _add_weights(writer: gguf.GGUFWriter, arch: str, kind: str, vocab: int, *, t
         if arch == "qwen3":
             vector(block + "attn_q_norm.weight", HEAD_SIZE, 1.0)
             vector(block + "attn_k_norm.weight", HEAD_SIZE, 1.0)
-        matrix(block + "attn_output.weight", HIDDEN, HIDDEN)
+        matrix(block + "attn_output.weight", HIDDEN, HIDDEN, 0.1 * part)
         matrix(block + "ffn_gate.weight", FFN, HIDDEN)
         matrix(block + "ffn_up.weight", FFN, HIDDEN)
-        matrix(block + "ffn_down.weight", HIDDEN, FFN)
+        matrix(block + "ffn_down.weight", HIDDEN, FFN, 0.1 * part)
     vector("output_norm.weight", HIDDEN, 1.0)
     if not tied:
         matrix("output.weight", vocab, HIDDEN, 1.0)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sooner.bench.summary import Figures
     from sooner.bench.tune import Choice
     from sooner.bench.workload import Item
+    from sooner.cli.skips import SkipReport
 
 __all__ = ["HELP", "tune"]
 
@@ -47,12 +48,18 @@ The answer becomes the profile of this model on this machine: sooner run and soo
 of the engine is ignored, with a line that says so. Where no drafter is shown to be faster than plain decoding, the
 profile says plain, and the table why: tokens a pass against the number needed to break even.
 
+With --layerskip the model is also tried as its own draft, with some attention and MLP layers left out, on its own
+weights and cache. Which ones is searched first, by how many of its own tokens the model then foresees and what its
+passes take; every set that was measured is kept, so that the next search goes on where this one ended. The set found
+belongs to the profile, as what --draft layerskip leaves out. On a small model it seldom pays, and tune says so.
+
 [bold]Examples[/bold]
 
   sooner tune
   sooner tune prompts.txt -m model.gguf
   sooner tune recorded.jsonl --max-tokens 256
   sooner tune prompts.txt --config cascade --config suffix@16 --dry-run
+  sooner tune --layerskip -m large.gguf --search-seconds 600
 
 [bold]Exit codes[/bold]
 
@@ -67,6 +74,16 @@ Prompts = Annotated[
 Most = Annotated[
     int, typer.Option("--prompts", min=1, metavar="N", rich_help_panel="Input", help="Measure at most N prompts.")
 ]
+LayerSkip = Annotated[
+    bool,
+    typer.Option("--layerskip", rich_help_panel="Input", help="Also search for layers that drafts can do without."),
+]
+SearchSeconds = Annotated[
+    int,
+    typer.Option(
+        "--search-seconds", min=1, metavar="N", rich_help_panel="Input", help="Search at most N seconds for layers."
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", rich_help_panel="Output", help="Show the answer without keeping it.")
 ]
@@ -79,6 +96,8 @@ def tune(
     *,
     prompts: Most = 32,
     config: Config = None,
+    layerskip: LayerSkip = False,
+    search_seconds: SearchSeconds = 300,
     dry_run: DryRun = False,
     json: o.Json = False,
     verbose: o.Verbose = False,
@@ -96,17 +115,28 @@ def tune(
     items = left_out(runner, _spread(items, prompts))
     if not items:
         raise InvalidRequest("the model can take none of the prompts: give others, or a larger --context")
+    skips = _skips(runner, items, search_seconds) if layerskip else None
     samples, interrupted = _collect(runner, items)
     choice = choose(runner.configurations, samples)
-    path = _keep(runner, choice, samples) if choice is not None and not dry_run else None
+    path = _keep(runner, choice, samples, skips) if choice is not None and not dry_run else None
     if json:
-        print_json(_object(runner, choice, samples, path, interrupted=interrupted))
+        print_json(_object(runner, choice, samples, path, skips, interrupted=interrupted))
     else:
         _report(choice, samples, path)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if choice is None:
         raise typer.Exit(DIFFERENT)
+
+
+def _skips(runner: Runner, items: Sequence[Item], seconds: float) -> SkipReport:
+    """Search for layers to leave out, say what was found, and have it measured if it promises anything."""
+    from sooner.cli.skips import configurations_with, search_skips
+
+    report = search_skips(runner, items, seconds)
+    say(str(report))
+    runner.configurations += tuple(configurations_with(report))
+    return report
 
 
 def _builtin(most: int) -> list[Item]:
@@ -141,12 +171,14 @@ def _collect(runner: Runner, items: Sequence[Item]) -> tuple[list[Sample], bool]
     return samples, False
 
 
-def _keep(runner: Runner, choice: Choice, samples: Sequence[Sample]) -> str:
+def _keep(runner: Runner, choice: Choice, samples: Sequence[Sample], skips: SkipReport | None) -> str:
     """Write the profile; returns its file."""
     from sooner.bench.stamp import stamp
     from sooner.bench.summary import ratio_dict
-    from sooner.store.profile import Profile, save_profile
+    from sooner.store.profile import Profile, find_profile, save_profile
 
+    fingerprint = runner.engine.target.fingerprint
+    before = find_profile(fingerprint, lambda message: None)
     facts = {
         "configuration": choice.configuration.name,
         "speed_up": ratio_dict(choice.ratio),
@@ -156,12 +188,20 @@ def _keep(runner: Runner, choice: Choice, samples: Sequence[Sample]) -> str:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": stamp()["versions"],
     }
-    profile = Profile(choice.configuration.draft, choice.configuration.budget, facts)
-    return str(save_profile(runner.engine.target.fingerprint, profile))
+    if skips is not None:
+        facts["layerskip"] = skips.to_dict()
+    skip = skips.found.text if skips is not None else before.skip if before is not None else ""
+    return str(save_profile(fingerprint, Profile(choice.configuration.draft, choice.configuration.budget, facts, skip)))
 
 
 def _object(
-    runner: Runner, choice: Choice | None, samples: Sequence[Sample], path: str | None, *, interrupted: bool
+    runner: Runner,
+    choice: Choice | None,
+    samples: Sequence[Sample],
+    path: str | None,
+    skips: SkipReport | None,
+    *,
+    interrupted: bool,
 ) -> dict[str, Any]:
     from sooner.bench.stamp import stamp
 
@@ -173,6 +213,7 @@ def _object(
         "chosen": None if choice is None else asdict(choice.configuration),
         "reason": _nothing(samples) if choice is None else choice.reason,
         "profile": path,
+        "layerskip": None if skips is None else skips.to_dict(),
         "figures": [one.to_dict() for one in _overall(samples)],
     }
 

@@ -24,11 +24,13 @@ SCHEMA = 1
 @dataclass(frozen=True, slots=True)
 class Profile:
     """``draft``: short forms of drafters, none for plain decoding. ``budget``: draft tokens per pass, None where the
-    controller decides. ``facts``: what it rests on (speed-up, prompts, time), for the reader."""
+    controller decides. ``facts``: what it rests on (speed-up, prompts, time), for the reader. ``skip``: the sublayers
+    that the drafter ``layerskip`` leaves out unless it is told others; empty where none were searched for."""
 
     draft: tuple[str, ...]
     budget: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    skip: str = ""
 
     def __str__(self) -> str:
         most = "" if self.budget is None or not self.draft else f", {self.budget} tokens a pass"
@@ -52,6 +54,7 @@ def save_profile(fingerprint: Mapping[str, str], profile: Profile) -> Path:
         "cores": cores(),
         "draft": list(profile.draft),
         "budget": profile.budget,
+        "skip": profile.skip,
         "facts": dict(profile.facts),
     }
     with writing():
@@ -73,7 +76,7 @@ def find_profile(fingerprint: Mapping[str, str], say: Callable[[str], None]) -> 
         record = None
     complaint = _complaint(record, fingerprint)
     if complaint is None:
-        return Profile(tuple(record["draft"]), record["budget"], record.get("facts") or {})
+        return Profile(tuple(record["draft"]), record["budget"], record.get("facts") or {}, record.get("skip", ""))
     say(f"profile {path} is ignored: {complaint}; sooner tune makes a new one")
     return None
 
@@ -97,7 +100,8 @@ def _complaint(record: Any, fingerprint: Mapping[str, str]) -> str | None:
 def _readable(record: Mapping[str, Any]) -> bool:
     draft, budget = record.get("draft"), record.get("budget", "missing")
     whole = isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0
-    return isinstance(draft, list) and all(isinstance(one, str) for one in draft) and (budget is None or whole)
+    texts = isinstance(draft, list) and all(isinstance(one, str) for one in [*draft, record.get("skip", "")])
+    return texts and (budget is None or whole)
 
 
 def _here(fingerprint: Mapping[str, str]) -> dict[str, str]:

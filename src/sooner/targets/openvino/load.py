@@ -17,7 +17,7 @@ from sooner.targets.openvino.machine import processor
 from sooner.targets.openvino.memory import plan_memory
 from sooner.targets.openvino.probe import quick_check
 from sooner.targets.openvino.runner import Runner
-from sooner.targets.openvino.target import OpenVINOTarget
+from sooner.targets.openvino.target import Edit, OpenVINOTarget
 
 __all__ = ["Files", "KVPrecision", "Precision", "load"]
 
@@ -88,6 +88,11 @@ def load(
     def compile(width: int = 0) -> Any:
         return core.compile_model(paged_graph(core, files.xml, taps, compute, width), "CPU", config)
 
+    def edited(edit: Edit) -> tuple[Any, Sequence[str]]:
+        graph = paged_graph(core, files.xml, (), compute)
+        names = edit(graph) or ()
+        return core.compile_model(graph, "CPU", config), names
+
     compiled = compile()
     vocab_size = compiled.outputs[0].partial_shape[2].get_length()
     plan = plan_memory(
@@ -110,6 +115,7 @@ def load(
     runner = Runner(compiled, kv.tensors, len(taps))
     lanes = Lanes(lambda width: Runner(compile(width), kv.tensors, len(taps), width), plan.lanes)
     target = OpenVINOTarget(runner, kv, plan, lanes, vocab_size=vocab_size, fingerprint=fingerprint)
+    target.edited = edited
     _measure(target, f"rows\n{sorted(fingerprint.items())}\n{threads}", recall, remember)
     if log and not target.row_invariant:
         log("rows depend on how they are scored on this machine: texts are equal up to numeric near-ties only")

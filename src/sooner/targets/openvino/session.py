@@ -60,6 +60,11 @@ class OpenVINOSession:
         """Whether the session was opened over ``blocks``."""
         return self._blocks is blocks
 
+    def lend(self) -> Sequence[int] | None:
+        """The blocks of ``tokens``, for one who writes behind these and is gone before the next pass; None while draft
+        nodes are pending, since those lie there."""
+        return None if self._pending else self._table
+
     def settle(self, path: Sequence[int]) -> None:
         """Keep the draft nodes ``path`` of the last pass; a sibling's blocks take the place of the main chain's.
 

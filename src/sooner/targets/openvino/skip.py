@@ -65,7 +65,9 @@ def residual_branches(model: Any, what: object = "the model") -> list[Branch]:
         layer = held[0] if held else layer
         branches.append(Branch(f"{layer}{'a' if held else 'm'}", add, stream))
         if len(held) > 1 or not _same_shape(add):
-            raise UnsupportedModel(f"{what} has no sublayers that could be left out: its layers are not one after another")
+            raise UnsupportedModel(
+                f"{what} has no sublayers that could be left out: its layers are not one after another"
+            )
     found_layers = [branch.name for branch in branches if branch.name.endswith("a")]
     if sorted(attention.values()) != sorted(int(name[:-1]) for name in found_layers) or len(set(found_layers)) < 2:
         raise UnsupportedModel(f"{what} has no sublayers that could be left out: not all of its attention was found")
@@ -100,8 +102,8 @@ def check_names(names: Collection[str], known: Sequence[str], what: object = "th
     for name in sorted(names):
         if name not in known:
             raise DraftError(
-                f"{what} has no sublayer {name}: its layers are 0 to {known[-1][:-1]}, each with an attention and an MLP "
-                "such as 3a and 3m; was the skip set made for another model? sooner tune --layerskip finds one for this"
+                f"{what} has no sublayer {name}: its layers are 0 to {known[-1][:-1]}, each with an attention (0a) and "
+                "an MLP (0m); was the skip set made for another model? sooner tune --layerskip finds one for this"
             )
     if not any(name.endswith("a") and name not in names for name in known):
         raise DraftError("a skip set must leave some attention in: name fewer layers")
@@ -121,7 +123,9 @@ def add_gates(model: Any, what: object = "the model") -> list[str]:
     for i, branch in enumerate(branches):
         port = branch.add.input(1 - branch.stream)
         contribution = port.get_source_output()
-        gate = ops.convert(ops.gather(gates, ops.constant(np.array(i, np.int64)), axis), contribution.get_element_type())
+        gate = ops.convert(
+            ops.gather(gates, ops.constant(np.array(i, np.int64)), axis), contribution.get_element_type()
+        )
         port.replace_source_output(ops.multiply(contribution, gate).output(0))
     model.add_parameters([gates])
     model.validate_nodes_and_infer_types()

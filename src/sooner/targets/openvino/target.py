@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.errors import TargetError
+from sooner.errors import DraftError, TargetError
+from sooner.targets.openvino.borrow import Borrower, borrower
 from sooner.targets.openvino.kv import KVCache
 from sooner.targets.openvino.lanes import Lanes
 from sooner.targets.openvino.layout import Pass, paths
@@ -21,10 +23,14 @@ from sooner.targets.openvino.memory import MemoryPlan
 from sooner.targets.openvino.pool import BlockPool
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.session import Blocks, OpenVINOSession
+from sooner.targets.openvino.skip import add_gates, leave_out
 from sooner.targets.openvino.width import Width
 from sooner.types import Logits, Rows, Work
 
-__all__ = ["OpenVINOTarget"]
+__all__ = ["Edit", "OpenVINOTarget"]
+
+Edit = Callable[[Any], Sequence[str] | None]
+"""Changes a paged graph before it is compiled; returns the sublayers it has put behind gates, if any."""
 
 _DYNAMIC = 0.1
 """Of a pass's time, what a graph of any width costs more than a lane even when no width changes."""
@@ -56,6 +62,8 @@ class OpenVINOTarget:
         self.kv = kv
         self.width = Width()
         self.lanes = lanes
+        self.edited: Callable[[Edit], tuple[Any, Sequence[str]]] | None = None
+        """Compiles the graph once more after an edit; set by `load`."""
         self._proven: set[int] = set()
         self._blocks = Blocks(self.pool, kv.copy)
         self._vocab_size = vocab_size
@@ -85,6 +93,31 @@ class OpenVINOTarget:
     def open(self, tokens: Sequence[int] = (), salt: str = "") -> OpenVINOSession:
         """A session that holds the longest prefix of ``tokens`` found in the cache or a live session under ``salt``."""
         return OpenVINOSession(self._blocks, tokens, salt)
+
+    def skipping(self, names: Collection[str]) -> Borrower:
+        """A draft model over this target's cache: its graph without the sublayers ``names``, such as 3a and 3m.
+
+        Raises `DraftError` for a set that does not fit the model, `UnsupportedModel` for a model without sublayers.
+        """
+        return self._borrower(lambda graph: leave_out(graph, names))
+
+    def gated(self) -> Borrower:
+        """A draft model over this target's cache whose sublayers are switched by `Borrower.leave_out`."""
+        return self._borrower(add_gates)
+
+    def _borrower(self, edit: Edit) -> Borrower:
+        if self.edited is None:
+            raise DraftError("this target has no graph to leave layers out of: load a model from its files")
+        compiled, names = self.edited(edit)
+        return borrower(
+            compiled,
+            self.kv.tensors,
+            self._blocks,
+            vocab_size=self.vocab_size,
+            context=self.context,
+            fingerprint=self.fingerprint,
+            names=names,
+        )
 
     def fits(self, works: Sequence[Work]) -> bool:
         """Whether the pool has the blocks for one pass over ``works``, after eviction."""
