@@ -13,6 +13,7 @@ from sooner.cli.engine import engine_options, open_engine, sampling_from
 from sooner.cli.failures import INTERRUPTED
 from sooner.cli.output import say
 from sooner.cli.progress import bar
+from sooner.errors import InvalidRequest
 
 __all__ = ["HELP", "train"]
 
@@ -23,6 +24,10 @@ megabytes that guesses the next tokens for nothing. Prompts like those you will 
 there are built-in ones. Each line of the file is a prompt, or a JSON object with prompt, messages or turns; a trace
 recorded with --trace will do too.
 
+--kind head: a small layer that reads what the model thinks and guesses several tokens ahead, trained on the model's own
+text (needs the extra train and some hours). Its steps are collect, fit, export and eval; --step does one alone. What
+they leave lies in a folder beside the result, OUT.work, which can be removed afterwards.
+
 It can be stopped at any time: the same command goes on where it ended.
 
 [bold]Examples[/bold]
@@ -30,6 +35,8 @@ It can be stopped at any time: the same command goes on where it ended.
   sooner train                                  a table for the built-in model, found by itself from then on
   sooner train prompts.txt -m model.gguf -o mine.npz
   sooner run "Why?" -m model.gguf --draft kind=table,path=mine.npz
+  sooner train prompts.txt --kind head --tokens 1000000 --hours 3 -o my-head
+  sooner train --kind head --step eval -o my-head
 
 [bold]Exit codes[/bold]
 
@@ -38,16 +45,27 @@ It can be stopped at any time: the same command goes on where it ended.
 Prompts = Annotated[
     str | None, typer.Argument(metavar="[PROMPTS]", help="A file of prompts (- is standard input). (default: built in)")
 ]
-Kind = Annotated[Literal["table"], typer.Option("--kind", help="What to make.")]
+Kind = Annotated[Literal["table", "head"], typer.Option("--kind", help="What to make.")]
 Out = Annotated[
     str | None,
-    typer.Option("-o", "--out", metavar="FILE.npz", help="Where to write. (default: the cache, for this model)"),
+    typer.Option(
+        "-o",
+        "--out",
+        metavar="PATH",
+        help="Where to write: a table's file, a head's folder. (default: the cache, for this model)",
+    ),
 ]
 Tokens = Annotated[
     int, typer.Option("--tokens", metavar="N", min=1, max=5_000_000, help="Tokens of text the model writes for it.")
 ]
 Length = Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one text.")]
 Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, max=256, help="Texts written side by side.")]
+OneStep = Annotated[
+    Literal["all", "collect", "fit", "export", "eval"], typer.Option("--step", help="Which step of making a head.")
+]
+Hours = Annotated[
+    float | None, typer.Option("--hours", metavar="H", min=0.0, help="How long a head is fitted. (default: 2)")
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the prompts' order and the texts.")]
 
 
@@ -77,6 +95,8 @@ def train(
     tokens: Tokens = 200_000,
     max_tokens: Length = 256,
     batch: Batch = 8,
+    step: OneStep = "all",
+    hours: Hours = None,
     temperature: o.Temperature = 0.5,
     seed: Seed = 0,
     verbose: o.Verbose = False,
@@ -85,10 +105,18 @@ def train(
     import sooner
     from sooner.train import make
 
-    if out is not None:
+    if kind == "table" and (step != "all" or hours is not None):
+        raise InvalidRequest("--step and --hours are for --kind head: leave them out, a table is made in one go")
+    if out is not None and kind == "table":
         make.check_out(Path(out))
     name, asked = make.prompts_of(prompts)
     sampling_from(context.params, "coupled")  # refuses what no text can be drawn with before a model is loaded
+    if kind == "head":
+        from sooner.cli.train_head import train_head
+        from sooner.train.head_make import STEPS
+
+        train_head(context, asked, name, STEPS if step == "all" else (step,), 2.0 if hours is None else hours)
+        return
     engine = open_engine(context, engine_options(context.params), max_running=batch)
     recipe = make.Recipe(
         prompts=name,

@@ -25,7 +25,19 @@ from sooner.train.table import build_table
 from sooner.train.templates import builtin_prompts
 from sooner.types import Sampling
 
-__all__ = ["BUILT_IN", "Made", "Recipe", "check_out", "collection_path", "make_table", "prompts_of", "table_path"]
+__all__ = [
+    "BUILT_IN",
+    "Made",
+    "Recipe",
+    "asked_prompts",
+    "begin_collection",
+    "check_out",
+    "collection_path",
+    "make_table",
+    "prompts_of",
+    "table_path",
+    "writing",
+]
 
 BUILT_IN = "built-in"
 """What a recipe calls the prompts that come with sooner."""
@@ -119,9 +131,9 @@ def make_table(
     """
     texts = collection_path(out)
     key = hashlib.sha256(str(out.absolute()).encode(errors="surrogateescape")).hexdigest()[:24]
-    with locked(f"train-{key}", waiting), _writing(out):
-        asked = _asked(engine, prompts, recipe)
-        _begin(texts, recipe)
+    with locked(f"train-{key}", waiting), writing(out):
+        asked = asked_prompts(engine, prompts, recipe)
+        begin_collection(texts, recipe)
         total = collect(
             engine,
             asked,
@@ -144,7 +156,8 @@ def make_table(
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def writing(out: Path) -> Iterator[None]:
+    """Say what to do where ``out`` cannot be written: `InvalidRequest` for every `OSError` within."""
     try:
         yield
     except OSError as error:
@@ -152,7 +165,7 @@ def _writing(out: Path) -> Iterator[None]:
         raise InvalidRequest(f"{out} cannot be written ({reason}): free some space, or give another --out") from error
 
 
-def _begin(texts: Path, recipe: Recipe) -> None:
+def begin_collection(texts: Path, recipe: Recipe) -> None:
     """Head the collection with its recipe. Texts of another recipe are not mixed in, nor thrown away unasked."""
     if texts.exists():
         with texts.open(encoding="utf-8", errors="replace") as lines:
@@ -171,7 +184,9 @@ def _begin(texts: Path, recipe: Recipe) -> None:
     texts.write_text(json.dumps({"recipe": recipe.texts}) + "\n", encoding="utf-8")
 
 
-def _asked(engine: Engine, prompts: list[tuple[Prompt, str]] | None, recipe: Recipe) -> Iterable[Prompt]:
+def asked_prompts(engine: Engine, prompts: list[tuple[Prompt, str]] | None, recipe: Recipe) -> Iterable[Prompt]:
+    """What is asked for ``recipe``: the built-in prompts without end, or the user's that ``engine`` can answer, over
+    and over where texts are drawn. Raises `InvalidRequest` if none can."""
     if prompts is None:
         return builtin_prompts(recipe.seed)
     usable = [prompt for prompt, model in prompts if model in ("", recipe.model) and _fits(engine, prompt)]

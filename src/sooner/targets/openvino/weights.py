@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from sooner.errors import CorruptModel, UnsupportedModel
 from sooner.targets.openvino.graph import last_line
 
-__all__ = ["LayerWeights", "SharedWeights", "read_weights"]
+__all__ = ["LayerWeights", "SharedWeights", "read_weights", "shared_tables"]
 
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One decoder layer, every matrix ``[out, in]``: ``q`` ``[heads * d, H]``, ``k``, ``v`` ``[kv_heads * d, H]``, ``o``
-    ``[H, heads * d]``, ``gate``, ``up`` ``[I, H]``, ``down`` ``[H, I]``; norms ``[H]`` before attention and MLP."""
+    """One decoder layer, every matrix ``[out, in]``: ``q`` ``[heads * d, H]``, ``k`` and ``v`` ``[kv_heads * d, H]``,
+    ``o`` ``[H, heads * d]``, ``gate`` and ``up`` ``[I, H]``, ``down`` ``[H, I]``; norms ``[H]`` before both parts."""
 
     q: Array
     k: Array
@@ -53,14 +53,7 @@ def read_weights(xml: Path) -> SharedWeights:
     import openvino as ov
 
     core = ov.Core()
-    try:
-        model = core.read_model(xml)
-    except RuntimeError as error:
-        raise CorruptModel(f"{xml} cannot be read: {last_line(error)}; import the model again") from error
-    head = _first_back(model.get_results()[0], _is_linear)
-    table = next((op for op in model.get_ordered_ops() if op.get_type_name() == "Gather" and _embeds(op)), None)
-    if head is None or table is None:
-        raise UnsupportedModel(f"{xml} shows no embedding and LM head to share: use a model with plain ones")
+    model, table, head = _tables(core, xml)
     embedding, lm_head = _value(core, table.input_value(0)), _matrix(core, head)
     if embedding.shape == lm_head.shape and np.array_equal(embedding, lm_head):
         lm_head = embedding
@@ -68,6 +61,31 @@ def read_weights(xml: Path) -> SharedWeights:
     if norm is None:
         raise UnsupportedModel(f"{xml} shows no norm before its LM head: heads for it cannot be trained")
     return SharedWeights(embedding, lm_head, norm, _last_layer(core, model))
+
+
+def shared_tables(core: Any, xml: Path, vocabulary: NDArray[np.int64]) -> tuple[Any, Array]:
+    """The embedding of the IR at ``xml`` as an expression to gather from, compressed as it lies there, and the rows
+    ``vocabulary`` ``[n]`` of its LM head, ``[n, H]`` de-quantised."""
+    from openvino import opset13 as ops
+
+    _, table, head = _tables(core, xml)
+    chosen, axis = ops.constant(vocabulary.astype(np.int64)), int(not head.get_attributes()["transpose_b"])
+    rows = ops.gather(head.input_value(1), chosen, ops.constant(np.array(axis, np.int64)))
+    lm_head = _value(core, rows.output(0))
+    return table.input_value(0), np.ascontiguousarray(lm_head.T) if axis else lm_head
+
+
+def _tables(core: Any, xml: Path) -> tuple[Any, Any, Any]:
+    """The model at ``xml``, the node that looks up its embedding, and its LM head."""
+    try:
+        model = core.read_model(xml)
+    except RuntimeError as error:
+        raise CorruptModel(f"{xml} cannot be read: {last_line(error)}; import the model again") from error
+    head = _first_back(model.get_results()[0].input_value(0).get_node(), _is_linear)
+    table = next((op for op in model.get_ordered_ops() if op.get_type_name() == "Gather" and _embeds(op)), None)
+    if head is None or table is None:
+        raise UnsupportedModel(f"{xml} shows no embedding and LM head to share: use a model with plain ones")
+    return model, table, head
 
 
 def _last_layer(core: Any, model: Any) -> LayerWeights | None:
@@ -79,15 +97,16 @@ def _last_layer(core: Any, model: Any) -> LayerWeights | None:
     gate = _first_back(acts[-1], _is_linear)
     product = _consumer(acts[-1], lambda op: op.get_type_name() == "Multiply")
     o, down = _first_ahead(attention[-1]), product and _first_ahead(product)
-    others = [port.get_node() for port in product.input_values()] if product else []
-    up = next((_first_back(op, _is_linear) for op in others if op.get_friendly_name() != acts[-1].get_friendly_name()), None)
+    act = acts[-1].get_friendly_name()
+    others = [value.get_node() for value in product.input_values()] if product else []
+    up = next((_first_back(op, _is_linear) for op in others if op.get_friendly_name() != act), None)
     parts = (q, k, v, o, gate, up, down)
     if any(part is None for part in parts):
         return None
-    norms = _norm_before(core, q), _norm_before(core, gate)
-    if norms[0] is None or norms[1] is None:
+    attention_norm, mlp_norm = _norm_before(core, q), _norm_before(core, gate)
+    if attention_norm is None or mlp_norm is None:
         return None
-    return LayerWeights(*(_matrix(core, part) for part in parts), *norms)
+    return LayerWeights(*(_matrix(core, part) for part in parts), attention_norm, mlp_norm)
 
 
 def _embeds(gather: Any) -> bool:
@@ -109,7 +128,11 @@ def _constant(op: Any) -> bool:
 
 def _first_back(op: Any, wanted: Callable[[Any], bool]) -> Any:
     """The nearest node that ``op`` depends on (or is) and that is ``wanted``, breadth first."""
-    return next((found for found in _walk(op, lambda o: [v.get_node() for v in o.input_values()]) if wanted(found)), None)
+
+    def sources(node: Any) -> list[Any]:
+        return [value.get_node() for value in node.input_values()]
+
+    return next((found for found in _walk(op, sources) if wanted(found)), None)
 
 
 def _first_ahead(op: Any) -> Any:
