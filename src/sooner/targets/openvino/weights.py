@@ -100,13 +100,14 @@ def _last_layer(core: Any, model: Any) -> LayerWeights | None:
     act = acts[-1].get_friendly_name()
     others = [value.get_node() for value in product.input_values()] if product else []
     up = next((_first_back(op, _is_linear) for op in others if op.get_friendly_name() != act), None)
-    parts = (q, k, v, o, gate, up, down)
-    if any(part is None for part in parts):
+    parts = {"q": q, "k": k, "v": v, "o": o, "gate": gate, "up": up, "down": down}
+    if any(part is None for part in parts.values()):
         return None
     attention_norm, mlp_norm = _norm_before(core, q), _norm_before(core, gate)
     if attention_norm is None or mlp_norm is None:
         return None
-    return LayerWeights(*(_matrix(core, part) for part in parts), attention_norm, mlp_norm)
+    matrices = {name: _matrix(core, part) for name, part in parts.items()}
+    return LayerWeights(**matrices, attention_norm=attention_norm, mlp_norm=mlp_norm)
 
 
 def _embeds(gather: Any) -> bool:
