@@ -185,10 +185,14 @@ def _settings(*, host: str, keys: tuple[str, ...], key_file: str | None, insecur
 
 
 def _run(settings: Settings, open_: Any, host: str, port: int, *, verbose: bool) -> None:
+    import sooner
     from sooner.server import Service
     from sooner.server import host as hosting
+    from sooner.server.otel import configure
 
     _log_to_stderr(verbose)
+    if (traces := configure(sooner.__version__)) is not None:
+        logging.getLogger("sooner.server").info("%s", traces)
     sock = hosting.bind(host, port)
     address = f"[{host}]" if ":" in host else host
     logging.getLogger("sooner.server").info("listening on http://%s:%d", address, sock.getsockname()[1])

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import fastapi
@@ -24,10 +24,12 @@ import sooner
 from sooner.errors import SoonerError
 from sooner.server.failures import describe
 from sooner.server.gate import Gate
+from sooner.server.otel import Value, span
+from sooner.server.page import routes as page_routes
 from sooner.server.reading import Asked
 from sooner.server.replies import ChatReply, Reply, TextReply
 from sooner.server.schema import ChatBody, CommonBody, TextBody
-from sooner.server.sending import Stream, Whole
+from sooner.server.sending import Answer, Stream, Whole
 from sooner.server.service import Service
 
 __all__ = ["create_app"]
@@ -73,12 +75,13 @@ def create_app(service: Service) -> FastAPI:
         yield
         await service.stop()
 
-    app = FastAPI(title="sooner", version=sooner.__version__, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title="sooner", version=sooner.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(Gate, settings=service.settings)
     for kind in (RequestValidationError, HTTPException, SoonerError, Exception):
         app.add_exception_handler(kind, _failed)
     _add_answers(app, service)
     _add_facts(app, service)
+    app.router.routes.extend(page_routes())
     return app
 
 
@@ -93,19 +96,17 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/chat/completions", summary="Answer a conversation", **options)
     async def chat(body: ChatBody, request: fastapi.Request) -> Response:
-        begun = time.perf_counter()
         ready = service.ready
         asked = await asyncio.to_thread(ready.reader.chat, body, request.state.salt)
         reply = ChatReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
-        return await _answer(service, body, asked, reply, begun)
+        return await _answer(service, body, request, asked, reply)
 
     @app.post("/v1/completions", summary="Continue a text", **options)
     async def complete(body: TextBody, request: fastapi.Request) -> Response:
-        begun = time.perf_counter()
         ready = service.ready
         asked = await asyncio.to_thread(ready.reader.text, body, request.state.salt)
         reply = TextReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
-        return await _answer(service, body, asked, reply, begun)
+        return await _answer(service, body, request, asked, reply)
 
 
 def _reply_options(body: CommonBody) -> dict[str, Any]:
@@ -116,15 +117,21 @@ def _with_usage(body: CommonBody) -> bool:
     return body.stream_options is not None and body.stream_options.include_usage
 
 
-async def _answer(service: Service, body: CommonBody, asked: Asked, reply: Reply, begun: float) -> Response:
+async def _answer(service: Service, body: CommonBody, request: fastapi.Request, asked: Asked, reply: Reply) -> Response:
     ready = service.ready
     if service.settings.log_prompts:
         log.info("%s asks %s", reply.id, body.model_dump_json(exclude_unset=True))
-    job = await ready.driver.submit(asked.requests, begun, asked.drafter)
+    job = await ready.driver.submit(asked.requests, request.state.begun, asked.drafter)
+    name = "chat" if isinstance(body, ChatBody) else "text_completion"
+    facts: dict[str, Value] = {
+        "gen_ai.request.model": ready.engine.name,
+        "gen_ai.request.temperature": body.temperature,
+    }
+    traced = partial(span, reply.id, facts, name=name, headers=request.headers)
+    answer = Answer(ready.driver, job, reply, ready.warning, traced)
     if not body.stream:
-        return Whole(ready.driver, job, reply, ready.warning)
-    timeout = service.settings.write_timeout_s
-    return Stream(ready.driver, job, reply, ready.warning, usage=_with_usage(body), write_timeout_s=timeout)
+        return Whole(answer)
+    return Stream(answer, usage=_with_usage(body), write_timeout_s=service.settings.write_timeout_s)
 
 
 def _add_facts(app: FastAPI, service: Service) -> None:

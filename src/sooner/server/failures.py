@@ -106,8 +106,8 @@ def describe(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
 def _plain(error: HTTPException) -> str:
     known = {
         400: "the body cannot be read: send JSON in UTF-8",
-        404: "there is no such path: the paths are listed at /docs",
-        405: "this path does not take that method: see /docs",
+        404: "there is no such path: they are listed at /openapi.json",
+        405: "this path does not take that method: see /openapi.json",
     }
     return known.get(error.status_code, str(error.detail))
 

@@ -5,6 +5,7 @@ Knows ASGI messages. Does not know what any path does.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -24,7 +25,7 @@ _SWALLOWED = 8
 
 
 class Gate:
-    """Middleware; the salt of the caller's key is left in ``request.state.salt``."""
+    """Middleware; ``request.state`` then has the ``salt`` of the caller's key and when it ``begun``."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -37,6 +38,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        begun = time.perf_counter()
         try:
             salt = self._admit(scope, Headers(scope=scope))
         except Refusal as refusal:
@@ -44,7 +46,7 @@ class Gate:
                 await _swallow(receive, self._limit * _SWALLOWED)
             await answer(refusal, scope, receive, send)
             return
-        scope.setdefault("state", {})["salt"] = salt
+        scope.setdefault("state", {}).update(salt=salt, begun=begun)
         await self._app(scope, self._counting(receive), send)
 
     def _admit(self, scope: Scope, headers: Headers) -> str:

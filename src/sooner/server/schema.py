@@ -103,13 +103,15 @@ class CommonBody(_Strict):
     @classmethod
     def _plain(cls, data: Any) -> Any:
         """Without nulls, and in no text half of a surrogate pair, which JSON can write and UTF-8 cannot."""
+        if not isinstance(data, dict):
+            return data
         try:
             json.dumps(data, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise ValueError("the body must hold valid Unicode (no lone surrogates)") from None
         except RecursionError:
             raise ValueError("the body is nested too deeply") from None
-        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+        return {name: value for name, value in data.items() if value is not None}
 
 
 class ChatBody(CommonBody):

@@ -1,0 +1,373 @@
+"""The lives of requests on a server: callers who leave, who are slow, who come too early, too late or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import openai
+import pytest
+from fastapi import FastAPI
+from serving import MESSAGES, client, raw, serving, toy_engine
+
+from sooner.errors import ModelNotFound
+from sooner.server import Service, Settings
+from sooner.targets.toy import ToyTarget
+from sooner.types import Rows, Work
+from test_engine_laws import check_free
+from toy import V
+
+BODY: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 400, "ignore_eos": True, "seed": 3, "temperature": 0.8}
+
+
+def run(test: Any) -> None:
+    asyncio.run(asyncio.wait_for(test, 60))
+
+
+class Slow(ToyTarget):
+    """A toy whose passes take ``pause_s``, and fail at pass number ``fails``."""
+
+    def __init__(self, pause_s: float = 0.002, fails: int = 0, **options: Any) -> None:
+        super().__init__(V, **options)
+        self.passes = 0
+        self._pause_s = pause_s
+        self._fails = fails
+
+    def score(self, works: Sequence[Work]) -> list[Rows]:
+        self.passes += 1
+        if self.passes == self._fails:
+            raise RuntimeError("the device is on fire")
+        time.sleep(self._pause_s)
+        return super().score(works)
+
+
+class Caller:
+    """An ASGI caller who takes ``most`` messages of a stream and then hangs up, or stops reading."""
+
+    def __init__(self, app: FastAPI, body: dict[str, Any], most: int = 10**9, *, stalls: bool = False) -> None:
+        self._app = app
+        self._body: bytes | None = json.dumps(body).encode()
+        self._most = most
+        self._stalls = stalls
+        self._gone = asyncio.Event()
+        self.messages: list[Any] = []
+
+    async def call(self) -> None:
+        headers = [(b"content-type", b"application/json"), (b"host", b"test")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "query_string": b""}
+        more = {"headers": headers, "http_version": "1.1", "asgi": {"version": "3.0"}, "scheme": "http", "client": None}
+        await self._app(scope | more | {"root_path": "", "server": None, "state": {}}, self._receive, self._send)
+
+    async def _receive(self) -> Any:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.messages.append(message)
+        if len(self.messages) >= self._most:
+            if self._stalls:
+                await asyncio.sleep(3600)
+            self._gone.set()
+
+
+async def settled(service: Service) -> None:
+    """Wait until nothing runs; then all is free."""
+    driver = service.ready.driver
+    while driver.running or driver.waiting or driver._choices:
+        await asyncio.sleep(0.001)
+    check_free(service.ready.engine)
+    assert not service.ready.switch._assigned
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_caller_who_leaves_ends_the_request_within_one_step(stream: bool) -> None:
+    async def test() -> None:
+        target = Slow(0.005)
+        async with serving(toy_engine(target)) as (app, service):
+            driver, engine = service.ready.driver, service.ready.engine
+            neighbour = await driver.submit([engine.request("abc", seed=1, ignore_eos=True)], time.perf_counter())
+            await neighbour.next()
+            caller = Caller(app, BODY | {"stream": stream}, most=4)
+            task = asyncio.create_task(caller.call())
+            if stream:
+                await caller._gone.wait()
+            else:
+                while service.ready.driver.running != 2:
+                    await asyncio.sleep(0.001)
+                caller._gone.set()
+            before = target.passes
+            await task
+            while service.ready.driver.running > 1:
+                await asyncio.sleep(0.0005)
+            assert target.passes - before <= 2  # the one that ran when the caller left, and one to see it
+            service.ready.driver.cancel(neighbour)
+            await settled(service)
+
+    run(test())
+
+
+def test_a_reader_who_takes_nothing_is_let_go() -> None:
+    async def test() -> None:
+        async with serving(toy_engine(Slow()), Settings(write_timeout_s=0.05)) as (app, service):
+            caller = Caller(app, BODY | {"stream": True}, most=3, stalls=True)
+            await caller.call()
+            assert caller.messages[-1].get("more_body")  # unfinished, so that the reader can tell
+            await settled(service)
+
+    run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_deadline_is_told_and_frees_the_place(stream: bool) -> None:
+    async def test() -> None:
+        async with serving(toy_engine(Slow()), Settings(timeout_s=0.1)) as (app, service), raw(app) as http:
+            reply = await http.post("/v1/chat/completions", json=BODY | {"stream": stream})
+            if stream:
+                events = reply.text.strip().split("\n\n")
+                assert len(events) > 3
+                assert events[-2].startswith("event: error\ndata: ")
+                error = json.loads(events[-2].partition("data: ")[2])["error"]
+                assert events[-1] == "data: [DONE]"
+            else:
+                assert (reply.status_code, reply.headers["x-should-retry"]) == (504, "false")
+                error = reply.json()["error"]
+            assert error["code"] == "deadline_exceeded"
+            await settled(service)
+
+    run(test())
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    async def test() -> None:
+        settings = Settings(max_running=2, max_waiting=2)
+        async with serving(toy_engine(Slow(), max_running=2), settings) as (app, service), raw(app) as http:
+            running = [asyncio.create_task(Caller(app, BODY | {"max_tokens": 60}).call()) for _ in range(4)]
+            while service.ready.driver._choices < 4:
+                await asyncio.sleep(0.001)
+            refused = await http.post("/v1/chat/completions", json=BODY)
+            assert refused.status_code == 429
+            assert 1 <= int(refused.headers["retry-after"]) <= 60
+            assert refused.json()["error"]["code"] == "queue_full"
+            await asyncio.gather(*running)
+            again = await http.post("/v1/chat/completions", json=BODY | {"max_tokens": 3})
+            assert again.status_code == 200
+            await settled(service)
+
+    run(test())
+
+
+def test_a_failing_pass_is_an_error_event_and_the_next_request_is_served() -> None:
+    async def test() -> None:
+        target = Slow(0.0, fails=9)
+        async with serving(toy_engine(target)) as (app, service), client(app) as api, raw(app) as http:
+            stream = await api.chat.completions.create(
+                model="toy", messages=MESSAGES, stream=True, max_tokens=60, extra_body={"ignore_eos": True}
+            )
+            got: list[Any] = []
+            with pytest.raises(openai.APIError, match="on fire"):
+                await _take(stream, got)
+            assert len(got) >= 3
+            target._fails = target.passes + 4
+            whole = await http.post("/v1/chat/completions", json=BODY)
+            assert (whole.status_code, whole.json()["error"]["type"]) == (500, "server_error")
+            assert (await http.post("/v1/chat/completions", json=BODY | {"max_tokens": 3})).status_code == 200
+            await settled(service)
+
+    run(test())
+
+
+async def _take(stream: Any, into: list[Any]) -> None:
+    async for chunk in stream:
+        into.append(chunk)
+
+
+def test_a_fault_in_the_loop_itself_ends_the_answers_not_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with serving(toy_engine(Slow())) as (app, service), raw(app) as http:
+            batch = service.ready.engine.batch
+            admit = batch.admit
+
+            def broken() -> None:
+                batch.admit = admit  # type: ignore[method-assign]  # once
+                raise ZeroDivisionError
+
+            batch.admit = broken  # type: ignore[method-assign]  # a fault nobody foresaw
+            reply = await http.post("/v1/chat/completions", json=BODY)
+            assert (reply.status_code, reply.json()["error"]["type"]) == (500, "server_error")
+            assert (await http.post("/v1/chat/completions", json=BODY | {"max_tokens": 3})).status_code == 200
+            await settled(service)
+
+    run(test())
+
+
+def test_while_the_model_loads_callers_are_told_to_wait() -> None:
+    async def test() -> None:
+        go = threading.Event()
+
+        def opening() -> Any:
+            go.wait()
+            return toy_engine()
+
+        async with serving(opening, wait=False) as (app, service), raw(app) as http:
+            assert (await http.get("/health")).status_code == 503
+            early = await http.post("/v1/chat/completions", json=BODY)
+            assert (early.status_code, early.json()["error"]["code"]) == (503, "model_loading")
+            assert (await http.get("/v1/models")).status_code == 503
+            assert (await http.get("/version")).status_code == 200
+            go.set()
+            while (await http.get("/health")).status_code != 200:
+                await asyncio.sleep(0.001)
+            assert service.status == "ready"
+
+    run(test())
+
+
+def test_a_model_that_cannot_be_loaded_is_kept_for_the_command_line() -> None:
+    async def test() -> None:
+        def opening() -> Any:
+            raise ModelNotFound("no such model")
+
+        async with serving(opening) as (app, service), raw(app) as http:
+            assert str(service.failure) == "no such model"
+            assert (await http.get("/health")).json() == {"status": "failed"}
+
+    run(test())
+
+
+def test_draining_ends_what_runs_and_takes_nothing_new() -> None:
+    async def test() -> None:
+        async with serving(toy_engine(Slow()), Settings(drain_s=0.15)) as (app, service), raw(app) as http:
+            short = asyncio.create_task(http.post("/v1/chat/completions", json=BODY | {"max_tokens": 10}))
+            long = asyncio.create_task(http.post("/v1/chat/completions", json=BODY | {"stream": True}))
+            while service.ready.driver.running < 2:
+                await asyncio.sleep(0.001)
+            service.drain()
+            refused = await http.post("/v1/chat/completions", json=BODY)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+            assert (await http.get("/health")).json() == {"status": "draining"}
+            assert (await short).status_code == 200
+            assert '"code":"shutting_down"' in (await long).text
+            await settled(service)
+
+    run(test())
+
+
+def test_sixteen_at_once_under_preemption_are_each_their_solo_run() -> None:
+    async def test() -> None:
+        engine = toy_engine(Slow(0.0, context=64, pool_tokens=80), max_running=4)
+        async with serving(engine, Settings(max_running=4)) as (app, service), client(app) as api:
+            wanted = [_mixed(i) for i in range(48)]
+            gate = asyncio.Semaphore(16)
+
+            async def ask(options: dict[str, Any]) -> Any:
+                async with gate:
+                    return await api.chat.completions.create(model="toy", **options)
+
+            replies = await asyncio.gather(*map(ask, wanted))
+            plain = toy_engine(Slow(0.0, context=64), drafter=None)
+            for options, reply in zip(wanted, replies, strict=True):
+                want = _solo(plain, options)
+                assert [c.message.content for c in reply.choices] == [c.text for c in want.choices]
+                assert [c.finish_reason for c in reply.choices] == [c.finish_reason for c in want.choices]
+            assert engine.batch.preemptions > 0
+            await settled(service)
+
+    run(test())
+
+
+def _mixed(i: int) -> dict[str, Any]:
+    """Requests unlike one another: seeds, temperatures, stops, n, drafters."""
+    extra: dict[str, Any] = {"ignore_eos": i % 4 > 0}
+    if i % 3:
+        extra["draft"] = ("none", "ngram", "suffix", "recycle")[i % 4]
+    return {
+        "messages": [{"role": "user", "content": "abcdefgh"[i % 5 :] * (1 + i % 3)}],
+        "temperature": (0.0, 0.7, 1.0)[i % 3],
+        "seed": i,
+        "n": 2 if i % 5 == 0 else 1,
+        "max_tokens": 5 + i % 30,
+        "stop": ["stop", "g"] if i % 4 == 0 else ["p!"],
+        "extra_body": extra,
+    }
+
+
+def _solo(engine: Any, options: dict[str, Any]) -> Any:
+    own = {name: value for name, value in options.items() if name not in ("messages", "extra_body")}
+    return engine.generate(options["messages"], ignore_eos=options["extra_body"]["ignore_eos"], **own)
+
+
+def test_the_counters_are_the_sum_of_the_replies() -> None:
+    async def test() -> None:
+        async with serving() as (app, _), client(app) as api, raw(app) as http:
+            sums = {"drafts": 0, "draft_tokens": 0, "accepted_tokens": 0}
+            tokens = prompts = 0
+            positions: dict[int, int] = {}
+            for seed in range(6):
+                reply: Any = await api.chat.completions.create(
+                    model="toy", messages=MESSAGES, seed=seed, max_tokens=40, n=1 + seed % 2, temperature=0.5
+                )
+                figures = reply.model_extra["metrics"]["speculative_decoding"]
+                sums["drafts"] += figures["num_spec_steps"]
+                sums["draft_tokens"] += figures["num_draft_tokens"]
+                sums["accepted_tokens"] += figures["num_accepted_draft_tokens"]
+                histogram = figures["acceptance_histogram"]
+                assert sum(histogram) == figures["num_spec_steps"]
+                assert sum(k * count for k, count in enumerate(histogram)) == figures["num_accepted_draft_tokens"]
+                for kept, count in enumerate(histogram):
+                    for position in range(kept if count else 0):
+                        positions[position] = positions.get(position, 0) + count
+                tokens += reply.usage.completion_tokens
+                prompts += reply.usage.prompt_tokens
+                cut = figures["num_steps"] + figures["num_accepted_draft_tokens"] - reply.usage.completion_tokens
+                assert 0 <= cut <= 1 + seed % 2  # a text may end on a drafted token
+            text = (await http.get("/metrics")).text
+            for name, value in sums.items():
+                assert f'sooner:spec_decode_num_{name}_total{{drafter="tree",model_name="toy"}} {float(value)}' in text
+            for position, count in positions.items():
+                labels = f'{{drafter="tree",model_name="toy",position="{position}"}}'
+                assert f"sooner:spec_decode_num_accepted_tokens_per_pos_total{labels} {float(count)}" in text
+            assert f'sooner:generation_tokens_total{{model_name="toy"}} {float(tokens)}' in text
+            assert f'sooner:prompt_tokens_total{{model_name="toy"}} {float(prompts)}' in text
+            assert 'sooner:num_requests_running{model_name="toy"} 0.0' in text
+            assert f'sooner:time_to_first_token_seconds_count{{model_name="toy"}} {9.0}' in text
+            assert 'sooner:request_success_total{finished_reason="stop",model_name="toy"}' in text
+
+    run(test())
+
+
+def test_no_prompt_reaches_the_log_unless_asked(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(settings: Settings) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, logger="sooner"):
+            async with serving(settings=settings) as (app, _), raw(app) as http:
+                for body in (BODY | {"max_tokens": 9}, BODY | {"temperature": -1}, {"messages": "abcdefgh"}):
+                    await http.post("/v1/chat/completions", json=body | {"user": "hgfedcba"})
+        return caplog.text
+
+    assert "hgfedcba" not in asyncio.run(test(Settings(report_s=0.01)))
+    assert "hgfedcba" in asyncio.run(test(Settings(log_prompts=True)))
+
+
+def test_a_line_is_logged_under_load_and_none_without(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with serving(toy_engine(Slow()), Settings(report_s=0.05)) as (app, service), raw(app) as http:
+            await http.post("/v1/chat/completions", json=BODY | {"max_tokens": 60})
+            await settled(service)
+            await asyncio.sleep(0.12)
+            before = len(caplog.records)
+            await asyncio.sleep(0.15)
+            assert len(caplog.records) == before
+
+    with caplog.at_level(logging.INFO, logger="sooner.server"):
+        run(test())
+    lines = [record.message for record in caplog.records if record.message.startswith("running")]
+    assert lines
+    assert any("acceptance length" in line and "tokens/s" in line for line in lines)
