@@ -37,7 +37,7 @@ def without(layers: Sequence[int], path: Path) -> Path:
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
             continue
-        value = len(place) if field.name == "llama.block_count" else field.contents()
+        value: Any = len(place) if field.name == "llama.block_count" else field.contents()
         if field.types[0] == gguf.GGUFValueType.ARRAY:
             writer.add_array(field.name, value)
         else:

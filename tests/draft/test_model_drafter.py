@@ -37,7 +37,8 @@ def model_drafter(
 ) -> ModelDrafter:
     """A drafter of ``model`` (default: the target itself) with its own ``codec`` (default: the target's)."""
     opened = model or target, codec or ToyCodec()
-    return ModelDrafter("toy", open_model=lambda path: opened, target=target, codec=ToyCodec(), **options)
+    given = {"open_model": lambda path: opened, "target": target, "codec": ToyCodec(), "thrifty": False}
+    return ModelDrafter("toy", **{**given, **options})
 
 
 def near_model(noise: float, **options: Any) -> ToyTarget:
@@ -90,15 +91,24 @@ def test_the_target_by_the_road_of_a_draft_model_is_always_accepted(options: dic
     flicker=st.booleans(),
     context=st.sampled_from([8, 24, 512]),
     pool=st.sampled_from([0, 40]),
+    thrifty=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_no_draft_model_changes_anything(
-    *, options: dict[str, Any], noise: float, width: int, budget: int, flicker: bool, context: int, pool: int
+    *,
+    options: dict[str, Any],
+    noise: float,
+    width: int,
+    budget: int,
+    flicker: bool,
+    context: int,
+    pool: int,
+    thrifty: bool,
 ) -> None:
     want = plain(PROMPTS, options)
     model = near_model(noise, context=context, pool_tokens=pool or None)
     engine = toy_engine(budget=budget, flicker=flicker, max_running=3)
-    engine.drafter = CascadeDrafter([model_drafter(engine.target, model, width=width, max=6)])
+    engine.drafter = CascadeDrafter([model_drafter(engine.target, model, width=width, max=6, thrifty=thrifty)])
     got = engine.generate_many(PROMPTS, **options)
     assert engine.warning is None
     assert [visible(c) for c in got] == want
@@ -233,7 +243,7 @@ def test_vocabularies_padded_swapped_and_demanded() -> None:
 def test_short_form_and_refusals() -> None:
     target = ToyTarget(V)
     given: dict[str, Any] = {"open_model": lambda path: (target, ToyCodec()), "target": target, "codec": ToyCodec()}
-    drafter = create_drafter("kind=model,path=somewhere,max=3,width=1", **given)
+    drafter = create_drafter("kind=model,path=somewhere,max=3,width=1,thrifty=no", **given)
     assert [len(d) for d in drafter.propose([context_of([1, 2], 9)])] == [3]
     with pytest.raises(DraftError, match="needs path"):
         create_drafter("model", **given)

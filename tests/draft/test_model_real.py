@@ -49,7 +49,7 @@ def use(engine: Engine, spec: str) -> list[str]:
 
 
 def test_a_second_copy_of_the_model_is_always_accepted(engine: Engine, plain: Plain) -> None:
-    said = use(engine, f"kind=model,path={DEFAULT_NAME},max=4,width=1")
+    said = use(engine, f"kind=model,path={DEFAULT_NAME},max=4,width=1,thrifty=no")
     assert any(line.startswith("draft model: memory: ") for line in said)
     assert "the target's vocabulary; context 8192 of the target's" in said[-1]
     for temperature, want in plain.items():
@@ -72,7 +72,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("sentence_piece", [False, True])
 def test_a_small_model_with_another_vocabulary(engine: Engine, plain: Plain, tiny: Any, sentence_piece: bool) -> None:
     path = tiny(sentence_piece=sentence_piece)
-    said = use(engine, f"kind=model,path={path},max=3")
+    said = use(engine, f"kind=model,path={path},max=3,thrifty=no")
     assert "another vocabulary, different from token 0 on" in said[-1]
     assert "context 256 of the target's 4096 tokens" in said[-1]
     for temperature, want in plain.items():

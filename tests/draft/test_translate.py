@@ -55,7 +55,13 @@ class ForeignCodec(ToyCodec):
 def foreign(target: Target, model: Target, vocabulary: str = "auto", **options: Any) -> ModelDrafter:
     opened = model, ForeignCodec()
     return ModelDrafter(
-        "toy", open_model=lambda path: opened, target=target, codec=ToyCodec(), vocabulary=vocabulary, **options
+        "toy",
+        open_model=lambda path: opened,
+        target=target,
+        codec=ToyCodec(),
+        vocabulary=vocabulary,
+        thrifty=False,
+        **options,
     )
 
 
@@ -107,6 +113,7 @@ def test_shared_tokens_are_sampled_honestly(rule: Any) -> None:
             target=target,
             codec=Abc(),
             vocabulary="tokens",
+            thrifty=False,
             max=2,
             width=2,
         )
@@ -253,7 +260,7 @@ def trained() -> dict[str, Any]:
         "own": NgramModel(own["bytes"], texts, 3),
         "small": NgramModel(own["small"], texts, 4),  # its tokens are shorter: as much text as three of the others
         "pieces": NgramModel(own["pieces"], texts, 3),
-        "prompts": [text[:60] for text in texts[1::7]],
+        "prompts": [text[:60] for text in texts[1::9]],
     }
 
 
@@ -266,9 +273,8 @@ def accepted(trained: dict[str, Any], name: str, temperature: float, road: str =
     options: dict[str, Any] = {"temperature": temperature, "seed": 4, "max_tokens": 48}
     engine = Engine(target, codec, controller=FixedController(5))
     want = engine.generate_many(trained["prompts"], **options)
-    engine.drafter = ModelDrafter(
-        "ngram", open_model=lambda path: opened, target=target, codec=codec, max=5, width=1, vocabulary=road
-    )
+    shape: dict[str, Any] = {"max": 5, "width": 1, "vocabulary": road, "thrifty": False}
+    engine.drafter = ModelDrafter("ngram", open_model=lambda path: opened, target=target, codec=codec, **shape)
     got = engine.generate_many(trained["prompts"], **options)
     assert [visible(c) for c in got] == [visible(c) for c in want]
     assert engine.warning is None

@@ -6,6 +6,7 @@ a `Tongue` says how a row reads in the ids that are drafted, and what the model 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,6 +22,9 @@ __all__ = ["Job", "Levels", "Processors", "Tongue"]
 
 _CHUNK = 256
 """Most known tokens fed in one pass, so that a long prompt does not need one huge pass."""
+
+_FEW = 16
+"""A pass that feeds no sequence more known tokens than this drafts; one that feeds more reads a prompt."""
 
 _HEAD = 14.0
 """Candidates lie within so many nats of the likeliest: what is below wins a draw less than once in a million."""
@@ -63,25 +67,32 @@ class Levels:
     target's own draw if q = p; Daliri, Musco, Suresh 2408.07978); under the ratio rules they are drawn from q without
     replacement, and q is attached. A text longer than the model's context is read through a window. Where the cache
     has no room, the longest text is not drafted for any more until it is forgotten.
+
+    Of the last proposal, ``level_ms`` went into levels, ``read_ms`` by sequence into reading texts not known before.
     """
 
     def __init__(self, target: Target, name: str) -> None:
         self._target = target
         self._name = name
         self._states: dict[int, _State] = {}
+        self.level_ms = 0.0
+        self.read_ms: dict[int, float] = {}
 
     def propose(self, jobs: Sequence[Job]) -> list[Draft]:
         """One draft per job, of at most ``context.budget`` nodes."""
+        self.level_ms, self.read_ms = 0.0, {}
         runs = [self._start(job) for job in jobs]
         while waiting := [run for run in runs if run.todo]:
             works = [run.work() for run in waiting]
             if not self._target.fits(works):
                 self._give_up(max(waiting, key=_Run.length))
                 continue
+            begin = time.perf_counter()
             for run, work, rows in zip(waiting, works, self._target.score(works), strict=True):
                 run.read(work)
                 if work.logits:
                     run.grow(rows.logits[0], self._target.context)
+            self._spent(waiting, works, (time.perf_counter() - begin) * 1e3)
         return [run.draft(self._name) for run in runs]
 
     def forget(self, id: int) -> None:
@@ -106,6 +117,12 @@ class Levels:
         # The last drafted token is never fed, so one token more than the context's room can be drafted.
         room = self._target.context - len(known) + 1
         return _Run(job, state, min(depth, room), list(known[kept:]))
+
+    def _spent(self, runs: Sequence[_Run], works: Sequence[Work], ms: float) -> None:
+        reading = [run.job.context.id for run, work in zip(runs, works, strict=True) if len(work.tokens) > _FEW]
+        for id in reading:
+            self.read_ms[id] = self.read_ms.get(id, 0.0) + ms / len(reading)
+        self.level_ms += 0.0 if reading else ms
 
     def _give_up(self, run: _Run) -> None:
         assert run.state is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sooner.draft.account import Account
 from sooner.draft.levels import Job, Levels, Processors
 from sooner.draft.options import at_least
 from sooner.draft.translate import Translated
@@ -15,7 +16,7 @@ from sooner.draft.vocabulary import Pair, Same, first_difference, shared_tokens
 from sooner.errors import DraftError
 from sooner.protocols import Context, Target
 from sooner.text import TextCodec
-from sooner.types import Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
 
 __all__ = ["ModelDrafter", "OpenModel"]
 
@@ -28,8 +29,8 @@ _ROADS = ("auto", "same", "tokens", "text")
 class Road(Protocol):
     """How guesses come about for one pair of vocabularies."""
 
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """As a drafter's."""
+    def propose(self, contexts: Sequence[Context], depths: Sequence[int]) -> list[Draft]:
+        """One draft per context, at most so many of the target's tokens deep."""
         ...
 
     def observe(self, step: Step) -> None:
@@ -47,7 +48,9 @@ class ModelDrafter:
     ``max``: the longest path drafted; ``width``: most children per node, the first of which is followed (see
     `levels.Levels`). ``vocabulary``: "same" demands the target's, "tokens" drafts what both vocabularies share, "text"
     drafts freely and reads the text in the target's tokens, "auto" is same where it is the same, else whichever of the
-    two the target accepts more of. `DraftError` if the vocabularies cannot serve that way.
+    two the target accepts more of. ``thrifty``: draft only as deep as pays at the pace reached so far, and leave off
+    where the model brings less beside the other drafters than its time is worth; else always ``max``. `DraftError` if
+    the vocabularies cannot serve that way.
     """
 
     name = "model"
@@ -62,29 +65,41 @@ class ModelDrafter:
         max: int = 4,
         width: int = 3,
         vocabulary: str = "auto",
+        thrifty: bool = True,
         say: Callable[[str], None] = lambda message: None,
     ) -> None:
         if vocabulary not in _ROADS:
             raise DraftError(f"drafter option vocabulary must be one of {', '.join(_ROADS)}, not {vocabulary!r}")
         self._max = at_least(1, max=max)
         self._width = at_least(1, width=width)
+        self._account = Account(self.name, self._max) if thrifty else None
         pair = Pair(target, codec, *open_model(path))
         self._levels = Levels(pair.model, self.name)
         self._road, what = self._choose(vocabulary, pair)
         say(f"draft model {path}: {what}; context {pair.model.context} of the target's {target.context} tokens")
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        """A chain with siblings per context."""
-        return self._road.propose(contexts)
+        """A chain with siblings per context; nothing where that does not pay."""
+        depths = self._account.depths(contexts) if self._account else [self._max] * len(contexts)
+        asked = [context for context, depth in zip(contexts, depths, strict=True) if depth]
+        drafts = self._road.propose(asked, [depth for depth in depths if depth]) if asked else []
+        if self._account and asked:
+            self._account.drafted(asked, drafts, self._levels.level_ms, self._levels.read_ms)
+        found = iter(drafts)
+        return [next(found) if depth else EMPTY_DRAFT for depth in depths]
 
     def observe(self, step: Step, rows: Rows) -> None:
-        """Let the road learn; the session is cut back to the kept tokens at the next proposal."""
+        """Learn what was right and what it cost; the session is cut back to the kept tokens at the next proposal."""
         self._road.observe(step)
+        if self._account:
+            self._account.observe(step)
 
     def forget(self, id: int) -> None:
         """Close the sequence's session."""
         self._levels.forget(id)
         self._road.forget(id)
+        if self._account:
+            self._account.forget(id)
 
     def _choose(self, vocabulary: str, pair: Pair) -> tuple[Road, str]:
         at = first_difference(pair.ours, pair.theirs)
@@ -93,44 +108,36 @@ class ModelDrafter:
                 f"the draft model has another vocabulary: token {at} is {pair.ours.token_bytes(at)!r} in the target "
                 f"and {pair.theirs.token_bytes(at)!r} in the draft; leave out vocabulary=same to have it translated"
             )
-        shape = {"depth": self._max, "width": self._width}
         if at is None and vocabulary in ("auto", "same"):
-            return _SameRoad(self._levels, pair, **shape), "the target's vocabulary"
+            return _SameRoad(self._levels, pair, self._width), "the target's vocabulary"
         pairs = shared_tokens(pair.ours, pair.theirs)
         shared = int((pairs >= 0).sum())
         if vocabulary == "tokens" and shared == 0:
             raise DraftError("the draft model shares no token with the target: use vocabulary=text or another model")
         where = "" if at is None else f", different from token {at} on"
         what = f"another vocabulary{where}; {shared} of the target's {pair.ours.vocab_size} tokens are shared"
-        return Translated(self._levels, pair, pairs, road=vocabulary, **shape), what
+        return Translated(self._levels, pair, pairs, width=self._width, road=vocabulary), what
 
 
 class _SameRoad:
     """The draft model reads and writes the target's tokens."""
 
-    def __init__(self, levels: Levels, pair: Pair, *, depth: int, width: int) -> None:
+    def __init__(self, levels: Levels, pair: Pair, width: int) -> None:
         self._levels = levels
         self._tongue = Same(pair.target.vocab_size, pair.model.vocab_size)
         self._processors = Processors(pair.target.vocab_size, pair.ours.eos_ids)
         self._eos_ids = pair.ours.eos_ids
-        self._depth = depth
         self._width = width
 
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
-        return self._levels.propose([self._job(context) for context in contexts])
+    def propose(self, contexts: Sequence[Context], depths: Sequence[int]) -> list[Draft]:
+        return self._levels.propose([self._job(*asked) for asked in zip(contexts, depths, strict=True)])
 
     def observe(self, step: Step) -> None: ...
 
     def forget(self, id: int) -> None:
         self._processors.forget(id)
 
-    def _job(self, context: Context) -> Job:
-        return Job(
-            context,
-            self._tongue.known(context.tokens),
-            self._tongue,
-            self._processors.read(context),
-            self._depth,
-            self._width,
-            frozenset() if context.sampling.ignore_eos else self._eos_ids,
-        )
+    def _job(self, context: Context, depth: int) -> Job:
+        known, processor = self._tongue.known(context.tokens), self._processors.read(context)
+        ends: frozenset[int] = frozenset() if context.sampling.ignore_eos else self._eos_ids
+        return Job(context, known, self._tongue, processor, depth, self._width, ends)

@@ -42,13 +42,12 @@ class Translated:
         pair: Pair,
         pairs: NDArray[np.int64],
         *,
-        depth: int,
         width: int,
         road: str = "auto",
     ) -> None:
         self._levels = levels
         self._ours, self._theirs = ours, theirs = pair.ours, pair.theirs
-        self._depth, self._width = depth, width
+        self._width = width
         both = ("tokens", "text") if (pairs >= 0).any() else ("text",)
         self._choice = Choice(both if road == "auto" else (road,))
         self._shared = Shared(pairs, pair.target.vocab_size)
@@ -59,10 +58,10 @@ class Translated:
         self._control = {id: int(pair) for id, pair in enumerate(pairs) if pair >= 0 and not ours.token_bytes(id)}
         self._transcripts: dict[int, Transcript] = {}
 
-    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Context], depths: Sequence[int]) -> list[Draft]:
         """A tree per context, all drafted side by side, each by the road that is its turn."""
         roads = [self._choice.pick(context) for context in contexts]
-        jobs = [self._job(context, road) for context, road in zip(contexts, roads, strict=True)]
+        jobs = [self._job(*asked) for asked in zip(contexts, roads, depths, strict=True)]
         drafts = [
             draft if road == "tokens" else self._retokeniser.read(context, draft)
             for context, road, draft in zip(contexts, roads, self._levels.propose(jobs), strict=True)
@@ -82,7 +81,7 @@ class Translated:
         self._free.forget(id)
         self._choice.forget(id)
 
-    def _job(self, context: Context, road: str) -> Job:
+    def _job(self, context: Context, road: str, depth: int) -> Job:
         transcript = self._transcripts.get(context.id)
         if transcript is None:
             transcript = self._transcripts[context.id] = Transcript(self._ours, self._theirs, self._control)
@@ -91,13 +90,13 @@ class Translated:
         if road == "tokens":
             ends = frozenset() if go_on else self._ours.eos_ids
             processor = self._processors.read(context)
-            return Job(context, known, self._shared, processor, self._depth, self._width, ends)
+            return Job(context, known, self._shared, processor, depth, self._width, ends)
         noise = None if context.noise is None else self._retokeniser.noise(context)
         freely = replace(context, noise=noise, coins=None, sampling=_shape(context.sampling))
         ends = frozenset() if go_on else self._theirs.eos_ids
         # As much text as ``depth`` tokens of the target's: where the draft's are shorter, more of them.
         longer = min(max(len(known) / len(context.tokens), 1.0), _LONGER)
-        depth = round(self._depth * longer)
+        depth = round(depth * longer)
         freely = replace(freely, budget=max(freely.budget, depth))
         return Job(freely, known, self._raw, self._free.read(freely), depth, self._width, ends)
 
