@@ -212,7 +212,9 @@ def batch(arguments: Arguments) -> None:
     """
     unguarded = Variant("one row, not invariant", one_row=True)
     engine = load(warm=not arguments.cold)
+    controller = engine.controller
     for size in arguments.sizes:
+        engine.controller = controller  # a run leaves its last configuration's behind
         groups = batches(texts(arguments.per_category, arguments.category, code=False), size)
         if not groups:
             print(f"no {size} texts of one category: raise --per-category")
