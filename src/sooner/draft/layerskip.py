@@ -7,17 +7,16 @@ Knows a skip set and what drafting with it costs and brings. Does not know graph
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, runtime_checkable
 
+from sooner.draft.account import Account
 from sooner.draft.levels import Job, Levels, Processors
 from sooner.draft.options import at_least
-from sooner.draft.thrift import Thrift
 from sooner.draft.vocabulary import Same
 from sooner.errors import DraftError
 from sooner.protocols import Context, Target
-from sooner.types import EMPTY_DRAFT, ROOT, Draft, Rows, Step
+from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
 
 __all__ = ["LayerSkipDrafter", "Skippable", "format_skip", "parse_skip"]
 
@@ -80,71 +79,44 @@ class LayerSkipDrafter:
         self._tongue = Same(target.vocab_size, self._short.vocab_size)
         self._processors = Processors(target.vocab_size, eos_ids)
         self._eos_ids = frozenset(eos_ids)
-        self._thrift = {greedy: Thrift(self._max) for greedy in (True, False)} if thrifty else {}
-        self._proposed: dict[int, tuple[bool, list[int]]] = {}
+        self._account = Account(self.name, self._max) if thrifty else None
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """A chain, or with ``width`` a chain with siblings, per context; nothing where that does not pay."""
-        depths = self._depths(contexts)
-        asked = [
-            context if depth and self._short.lends(context.tokens[:-1]) else None
+        depths = self._account.depths(contexts) if self._account else [self._max] * len(contexts)
+        asked = {
+            context.id: (context, depth)
             for context, depth in zip(contexts, depths, strict=True)
-        ]
-        jobs = [self._job(context, depth) for context, depth in zip(asked, depths, strict=True) if context is not None]
-        begin = time.perf_counter()
+            if depth and self._short.lends(context.tokens[:-1])
+        }
+        if not asked:
+            return [EMPTY_DRAFT] * len(contexts)
         try:
-            drafts = iter(self._levels.propose(jobs) if jobs else [])
+            drafts = self._levels.propose([self._job(*each) for each in asked.values()])
         finally:
             self._short.release()
-        self._timed(jobs, (time.perf_counter() - begin) * 1e3)
-        found = [EMPTY_DRAFT if context is None else next(drafts) for context in asked]
-        for context, draft in zip(contexts, found, strict=True):
-            self._proposed[context.id] = (context.sampling.temperature == 0.0, _followed(draft))
-        return found
+        if self._account:
+            served = [context for context, _ in asked.values()]
+            self._account.drafted(served, drafts, self._levels.level_ms, self._levels.read_ms)
+        found = dict(zip(asked, drafts, strict=True))
+        return [found.get(context.id, EMPTY_DRAFT) for context in contexts]
 
     def observe(self, step: Step, rows: Rows) -> None:
-        """Learn how often levels are right, and the pace."""
-        greedy, path = self._proposed.pop(step.sequence, (True, []))
-        thrift = self._thrift.get(greedy)
-        if thrift is None or not step.tokens:
-            return
-        trials = min(len(path), len(step.tokens))
-        hits = next((i for i in range(trials) if path[i] != step.tokens[i]), trials)
-        if trials:
-            thrift.learn(hits, min(hits + 1, trials))
-        thrift.passed(len(step.tokens), step.draft_ms + step.score_ms + step.verify_ms, step.score_ms)
+        """Learn how often levels are right, what of them was kept, and the pace."""
+        if self._account:
+            self._account.observe(step)
 
     def forget(self, id: int) -> None:
         """The sequence ended."""
         self._levels.forget(id)
         self._processors.forget(id)
-        self._proposed.pop(id, None)
-
-    def _depths(self, contexts: Sequence[Context]) -> list[int]:
-        if not self._thrift:
-            return [self._max] * len(contexts)
-        greedy = [context.sampling.temperature == 0.0 for context in contexts]
-        depths = {kind: self._thrift[kind].depth() for kind in set(greedy)}
-        return [depths[kind] for kind in greedy]
+        if self._account:
+            self._account.forget(id)
 
     def _job(self, context: Context, depth: int) -> Job:
         ends: frozenset[int] = frozenset() if context.sampling.ignore_eos else self._eos_ids
         processor = self._processors.read(context)
         return Job(context, context.tokens, self._tongue, processor, depth, self._width, ends)
-
-    def _timed(self, jobs: Sequence[Job], ms: float) -> None:
-        levels = max((min(job.depth, job.context.budget) for job in jobs), default=0)
-        for thrift in self._thrift.values():
-            thrift.drafted(levels, ms)
-
-
-def _followed(draft: Draft) -> list[int]:
-    """The tokens of the chain that every level goes on from."""
-    path: list[int] = []
-    at = ROOT
-    while (at := next((node for node, parent in enumerate(draft.parents) if parent == at), -2)) >= 0:
-        path.append(draft.tokens[at])
-    return path
 
 
 _PART = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?([am]?)")
