@@ -54,10 +54,17 @@ class TreeDrafter:
 
     name = "tree"
 
-    def __init__(self, seed: int = 0, truth: Mapping[tuple[int, ...], Sequence[int]] | None = None, hit: float = 0.7):
+    def __init__(
+        self,
+        seed: int = 0,
+        truth: Mapping[tuple[int, ...], Sequence[int]] | None = None,
+        hit: float = 0.7,
+        vocab_size: int = V,
+    ) -> None:
         self._rng = np.random.default_rng(seed)
         self._truth = truth or {}
         self._hit = hit
+        self._vocab_size = vocab_size
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         return [self._propose(context) for context in contexts]
@@ -76,8 +83,8 @@ class TreeDrafter:
             depths.append(0 if parents[i] == ROOT else depths[parents[i]] + 1)
             at = len(context.tokens) - context.prompt_length + depths[i]
             right = at < len(truth) and self._rng.random() < self._hit
-            tokens.append(int(truth[at]) if right else int(self._rng.integers(0, V)))
-        return tree.sanitise(Draft(tuple(tokens), tuple(parents), (0.5,) * n, ("tree",) * n), V, 64)
+            tokens.append(int(truth[at]) if right else int(self._rng.integers(0, self._vocab_size)))
+        return tree.sanitise(Draft(tuple(tokens), tuple(parents), (0.5,) * n, ("tree",) * n), self._vocab_size, 64)
 
 
 class FlickerController(FixedController):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sooner.completion import Completion, Speculation, Timings
+    from sooner.constraint import compile_constraint
     from sooner.draft import create_drafter
     from sooner.engine import Engine, Handle
     from sooner.errors import (
@@ -27,11 +28,23 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from sooner.loading import load
-    from sooner.protocols import Coins, Context, Controller, Drafter, Law, Session, Target, Verifier
+    from sooner.protocols import (
+        Coins,
+        Constraint,
+        Context,
+        Controller,
+        Drafter,
+        Law,
+        Matcher,
+        Session,
+        Target,
+        Verifier,
+    )
     from sooner.types import Draft, Finish, Request, Rows, Sampling, Step, TokenLogprob, Usage, Verdict, Work
 
 _HOMES = {
     "completion": ("Completion", "Speculation", "Timings"),
+    "constraint": ("compile_constraint",),
     "draft": ("create_drafter",),
     "engine": ("Engine", "Handle"),
     "errors": (
@@ -48,7 +61,18 @@ _HOMES = {
         "UnsupportedModel",
     ),
     "loading": ("load",),
-    "protocols": ("Coins", "Context", "Controller", "Drafter", "Law", "Session", "Target", "Verifier"),
+    "protocols": (
+        "Coins",
+        "Constraint",
+        "Context",
+        "Controller",
+        "Drafter",
+        "Law",
+        "Matcher",
+        "Session",
+        "Target",
+        "Verifier",
+    ),
     "types": (
         "Draft",
         "Finish",
@@ -70,6 +94,7 @@ __all__ = [
     "CacheError",
     "Coins",
     "Completion",
+    "Constraint",
     "Context",
     "ContextOverflow",
     "Controller",
@@ -82,6 +107,7 @@ __all__ = [
     "Handle",
     "InvalidRequest",
     "Law",
+    "Matcher",
     "MissingExtra",
     "ModelError",
     "ModelNotFound",
@@ -102,6 +128,7 @@ __all__ = [
     "Verifier",
     "Work",
     "__version__",
+    "compile_constraint",
     "create_drafter",
     "load",
 ]

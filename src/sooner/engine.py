@@ -172,6 +172,7 @@ class Engine:
         except Exception as error:  # a user's drafter must not take the answer down with it
             self._drop_drafter(error)
             return {}
+        drafts = [s.sequence.constrained(draft, c.budget) for (s, c), draft in zip(asked, drafts, strict=True)]
         chosen = self.controller.select(contexts, drafts)
         return {slot.sequence.id: draft for (slot, _), draft in zip(asked, chosen, strict=True)}
 
@@ -257,6 +258,7 @@ class Engine:
             prompt=request.prompt,
             eos_ids=self.codec.eos_ids,
             bad_words=bad_word_ids(request.sampling.bad_words, self.codec),
+            matcher=None if request.constraint is None else request.constraint.open(),
         )
         return Choice(
             request,
@@ -275,7 +277,8 @@ class Engine:
     def request(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Request:
         """A request for ``prompt``: a string (the user's message if the model has a chat template, else raw text),
         chat messages, or token ids. ``options``: any `Sampling` field, and ``raw``, ``expected``, ``salt``,
-        ``drafting`` (see `prompt.make_request`). Raises `InvalidRequest` naming what cannot be honoured."""
+        ``drafting``, ``constraint`` (see `prompt.make_request`). Raises `InvalidRequest` naming what cannot be
+        honoured."""
         return make_request(prompt, sampling, options, codec=self.codec, template=self.template)
 
     def generate(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Completion:

@@ -38,13 +38,14 @@ def make_request(
     """Build a request. ``options`` are `Sampling` fields (instead of ``sampling``) and:
 
     ``raw``: continue the string as it is, without the chat template. ``expected``: text (or ids) the answer is
-    likely to be, for the ``given`` drafter. ``salt``, ``drafting``: see `Request`.
+    likely to be, for the ``given`` drafter. ``salt``, ``drafting``, ``constraint``: see `Request`.
     """
     rest = dict(options)
     raw = bool(rest.pop("raw", False))
     expected = rest.pop("expected", ())
     salt = str(rest.pop("salt", ""))
     drafting = bool(rest.pop("drafting", True))
+    constraint = rest.pop("constraint", None)
     if sampling is not None and rest:
         raise InvalidRequest(f"give {', '.join(sorted(rest))} inside the sampling parameters or without them, not both")
     return Request(
@@ -53,6 +54,7 @@ def make_request(
         expected=tuple(codec.encode(expected, bos=False) if isinstance(expected, str) else expected),
         salt=salt,
         drafting=drafting,
+        constraint=constraint,
     )
 
 

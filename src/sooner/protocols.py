@@ -9,9 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sooner.types import Draft, Probabilities, Rows, Sampling, Step, Verdict, Work
 
-__all__ = ["Coins", "Context", "Controller", "Drafter", "Law", "Session", "Target", "Verifier"]
+__all__ = [
+    "Coins",
+    "Constraint",
+    "Context",
+    "Controller",
+    "Drafter",
+    "Law",
+    "Matcher",
+    "Session",
+    "Target",
+    "Verifier",
+]
 
 
 class Session(Protocol):
@@ -191,4 +205,51 @@ class Controller(Protocol):
 
     def observe(self, step: Step) -> None:
         """Learn from a finished step. Feedback flows this way only."""
+        ...
+
+
+class Constraint(Protocol):
+    """A grammar that texts must follow. Compiled once, immutable, shared by any number of texts; knows no drafts."""
+
+    @property
+    def kind(self) -> str:
+        """What it was compiled from: json_object, json_schema, regex or grammar."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """The text it was compiled from."""
+        ...
+
+    def open(self) -> Matcher:
+        """A matcher at the beginning of a text."""
+        ...
+
+
+class Matcher(Protocol):
+    """Where one text stands in its grammar: a pure function of the tokens pushed.
+
+    ``path`` is what a draft adds to them; looking along a path leaves no trace. After an end-of-text token, and below
+    a token that the grammar forbids, nothing but the end is allowed.
+    """
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing but the end of the text is allowed next. Raises `InvalidRequest` where not even that is."""
+        ...
+
+    def push(self, token: int) -> None:
+        """Advance by one emitted token. Raises `InvalidRequest` if the grammar forbids it."""
+        ...
+
+    def allowed(self, path: Sequence[int] = ()) -> NDArray[np.uint64]:
+        """The ids that may come next, ascending, never none; the end-of-text tokens where the text may end."""
+        ...
+
+    def permits(self, token: int, path: Sequence[int] = ()) -> bool:
+        """Whether ``token`` may come next, as `allowed` says, but cheaper. Never raises."""
+        ...
+
+    def forced(self, path: Sequence[int] = ()) -> tuple[int, ...]:
+        """The tokens that come next without an alternative; maybe none, never an end of text. Never raises."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from sooner.errors import TargetError
 from sooner.noise import Domain, exponentials, race, stream_key
 from sooner.types import Logits, Probabilities, Sampling, TokenLogprob
+
+if TYPE_CHECKING:
+    from sooner.protocols import Matcher
 
 __all__ = ["Processor", "RowLaw", "log_softmax", "top_logprobs"]
 
@@ -72,7 +76,8 @@ class Processor:
     """The logits processors of one sequence, with the state they need.
 
     ``eos_ids`` are banned until ``min_tokens`` tokens are out, together with ``sampling.stop_token_ids``.
-    ``bad_words``: token sequences whose last token is banned where the others precede it.
+    ``bad_words``: token sequences whose last token is banned where the others precede it. ``matcher``: the grammar,
+    which has the last word: penalties and truncation act on what it allows, and a ban of all of that is void.
     The state advances by `push` only, one emitted token at a time; the tokens of a draft path are passed to `law`.
     """
 
@@ -85,13 +90,16 @@ class Processor:
         prompt: Sequence[int] = (),
         eos_ids: Iterable[int] = (),
         bad_words: Sequence[Sequence[int]] = (),
+        matcher: Matcher | None = None,
     ) -> None:
         self.sampling = sampling
+        self.matcher = matcher
         self.seed = seed
         self.vocab_size = vocab_size
         self._ids: Ids = np.arange(vocab_size, dtype=np.uint64)
         self._prompt_ids = {t for t in prompt if 0 <= t < vocab_size} if sampling.repetition_penalty != 1.0 else set()
-        self._ends = sorted(t for t in {*eos_ids, *sampling.stop_token_ids} if 0 <= t < vocab_size)
+        self._eos = sorted(eos_ids)
+        self._ends = sorted(t for t in {*self._eos, *sampling.stop_token_ids} if 0 <= t < vocab_size)
         self._bad_words = tuple(tuple(word) for word in bad_words if word)
         self._history: list[int] = list(prompt) if self._bad_words else []
         self._counts: Counter[int] = Counter()
@@ -109,6 +117,8 @@ class Processor:
             self._counts[token] += 1
         if self._bad_words:
             self._history.append(token)
+        if self.matcher is not None:
+            self.matcher.push(token)
 
     def law(self, row: Logits, path: Sequence[int] = ()) -> RowLaw:
         """The law at the row after everything pushed and the draft tokens ``path``. ``row``: ``[V]`` raw logits.
@@ -120,10 +130,13 @@ class Processor:
             raise TargetError("the model's logits are not finite: the weights or the precision are at fault")
         ids: Ids = self._ids
         logits: NDArray[np.floating] = row
+        allowed = None if self.matcher is None else self._allowed(self.matcher, path)
         if self._edits:
             edited = row.astype(np.float64)
-            self._edit(edited, path)
+            self._edit(edited, path, allowed)
             logits = edited
+        if allowed is not None:
+            ids, logits = allowed, logits[allowed]
         temperature = self.sampling.temperature
         if temperature > 0.0:
             ids, logits = _truncate(ids, logits, self.sampling)
@@ -142,7 +155,15 @@ class Processor:
         with np.errstate(divide="ignore"):
             return top_logprobs(np.log(self.law(row, path).p), token, count)
 
-    def _edit(self, logits: Probabilities, path: Sequence[int]) -> None:
+    def _allowed(self, matcher: Matcher, path: Sequence[int]) -> Ids:
+        """What the grammar allows; with ``ignore_eos`` an end only where nothing else is."""
+        ids = matcher.allowed(path)
+        if self.sampling.ignore_eos:
+            others = ids[~np.isin(ids, self._eos)]
+            ids = others if len(others) else ids
+        return ids
+
+    def _edit(self, logits: Probabilities, path: Sequence[int], allowed: Ids | None) -> None:
         """Bias, bans and penalties, in place."""
         bias_ids, bias = self._bias
         logits[bias_ids] += bias
@@ -152,7 +173,8 @@ class Processor:
         if banned:
             before = logits[banned].copy()
             logits[banned] = -np.inf
-            if not np.isfinite(logits).any():  # everything banned: a ban that leaves no token at all is void
+            left = logits if allowed is None else logits[allowed]
+            if not np.isfinite(left).any():  # everything banned: a ban that leaves no token at all is void
                 logits[banned] = before
 
     def _penalise(self, logits: Probabilities, path: Sequence[int]) -> None:

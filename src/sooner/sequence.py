@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Tokens
 
+from sooner.draft.forced import follow
 from sooner.errors import ContextOverflow, InvalidRequest
 from sooner.noise import Domain, StepCoins
 from sooner.protocols import Context, Law, Session, Verifier
@@ -107,6 +108,11 @@ class Sequence:
             salt=self.request.salt,
         )
 
+    def constrained(self, draft: Draft, budget: int) -> Draft:
+        """``draft`` without what the request's grammar forbids, with what it forces; unchanged without a grammar."""
+        matcher = self._processor.matcher
+        return draft if matcher is None else follow(draft, matcher, depth=self.depth_limit, budget=budget)
+
     def plan(self, session: Session, draft: Draft = EMPTY_DRAFT, chunk: int | None = None) -> Work:
         """The next work: what the session lacks and the draft below it, or a prefill chunk of at most ``chunk`` tokens.
 
@@ -151,7 +157,8 @@ class Sequence:
         )
 
     def commit(self, token: int, row: Logits, logprobs: list[TokenLogprob]) -> str:
-        """Emit one token: log-probability, penalty state, text, stop strings, stop tokens, length. Returns its text."""
+        """Emit one token: log-probability, penalty and grammar state, text, stop strings, stop tokens, grammar's end,
+        length. Returns its text."""
         if self.request.sampling.logprobs is not None:
             logprobs.append(self._processor.logprob(row, token))
         self._processor.push(token)
@@ -162,6 +169,8 @@ class Sequence:
             return text
         if token in self._ends:
             self.finish = Finish("stop", token)
+        elif self._processor.matcher is not None and self._processor.matcher.ended:
+            self.finish = Finish("stop")
         elif self.emitted >= self._limit:
             self.finish = Finish("length")
         return text + self._flush() if self.finish is not None else text

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from sooner.protocols import Session
+    from sooner.protocols import Constraint, Session
 
 __all__ = [
     "EMPTY_DRAFT",
@@ -167,7 +167,8 @@ class Request:
 
     ``prompt``: token ids, at least one. ``expected``: tokens the caller believes the answer to be (predicted
     outputs; read by the ``given`` drafter only). ``salt``: requests share cached prefixes only under equal salts.
-    ``drafting``: False decodes this request plainly, whatever the engine's drafter.
+    ``drafting``: False decodes this request plainly, whatever the engine's drafter. ``constraint``: the grammar that
+    the text must follow.
     """
 
     prompt: tuple[int, ...]
@@ -175,6 +176,7 @@ class Request:
     expected: tuple[int, ...] = ()
     salt: str = ""
     drafting: bool = True
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
