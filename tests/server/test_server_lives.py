@@ -260,9 +260,11 @@ def test_draining_ends_what_runs_and_takes_nothing_new() -> None:
     run(test())
 
 
-def test_sixteen_at_once_under_preemption_are_each_their_solo_run() -> None:
-    async def test() -> None:
-        engine = toy_engine(Slow(0.0, context=64, pool_tokens=80), max_running=4)
+def _differing(target: ToyTarget) -> int:
+    """Of 48 unlike requests, 16 at a time in a cache too small for them: how many differ from their solo runs."""
+
+    async def test() -> int:
+        engine = toy_engine(target, max_running=4)
         async with serving(engine, Settings(max_running=4)) as (app, service), client(app) as api:
             wanted = [_mixed(i) for i in range(48)]
             gate = asyncio.Semaphore(16)
@@ -272,15 +274,25 @@ def test_sixteen_at_once_under_preemption_are_each_their_solo_run() -> None:
                     return await api.chat.completions.create(model="toy", **options)
 
             replies = await asyncio.gather(*map(ask, wanted))
-            plain = toy_engine(Slow(0.0, context=64), drafter=None)
+            plain = toy_engine(ToyTarget(V, context=64), drafter=None)
+            differing = 0
             for options, reply in zip(wanted, replies, strict=True):
-                want = _solo(plain, options)
-                assert [c.message.content for c in reply.choices] == [c.text for c in want.choices]
-                assert [c.finish_reason for c in reply.choices] == [c.finish_reason for c in want.choices]
+                want = [(choice.text, choice.finish_reason) for choice in _solo(plain, options).choices]
+                differing += want != [(choice.message.content, choice.finish_reason) for choice in reply.choices]
             assert engine.batch.preemptions > 0
             await settled(service)
+            return differing
 
-    run(test())
+    return asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def test_sixteen_at_once_under_preemption_are_each_their_solo_run() -> None:
+    assert _differing(ToyTarget(V, context=64, pool_tokens=80)) == 0
+
+
+def test_a_row_dependent_target_is_caught() -> None:
+    """The negative control."""
+    assert _differing(ToyTarget(V, context=64, pool_tokens=80, row_dependent=True)) > 0
 
 
 def _mixed(i: int) -> dict[str, Any]:

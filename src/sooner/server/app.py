@@ -16,9 +16,10 @@ import fastapi
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import sooner
 from sooner.errors import SoonerError
@@ -50,9 +51,9 @@ class ErrorBody(BaseModel):
     error: _Error
 
 
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody, "description": what}
-    for status, what in {
+def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How a path says no, for the OpenAPI document; what is not listed looks the same."""
+    what = {
         400: "A parameter that cannot be honoured; `param` names it",
         401: "No valid API key",
         403: "The wrong Host",
@@ -62,8 +63,9 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         500: "The model failed",
         503: "The model is still loading, or the server is shutting down",
         504: "The deadline passed",
-    }.items()
-}
+    }
+    listed: dict[int | str, dict[str, Any]] = {s: {"model": ErrorBody, "description": what[s]} for s in statuses}
+    return {**listed, "default": {"model": ErrorBody, "description": "Any other failure"}}
 
 
 def create_app(service: Service) -> FastAPI:
@@ -92,7 +94,9 @@ async def _failed(request: fastapi.Request, error: Exception) -> Response:
 
 def _add_answers(app: FastAPI, service: Service) -> None:
     key = Depends(HTTPBearer(auto_error=False, description="One of the server's API keys, if it has any"))
-    options: dict[str, Any] = {"responses": _REFUSALS, "dependencies": [key], "response_model": None}
+    answer = {"description": "The answer; chunks of it with `stream`", "content": {"text/event-stream": {}}}
+    responses = {200: answer, **_refusals(400, 401, 403, 404, 413, 429, 500, 503, 504)}
+    options: dict[str, Any] = {"responses": responses, "dependencies": [key], "response_model": None}
 
     @app.post("/v1/chat/completions", summary="Answer a conversation", **options)
     async def chat(body: ChatBody, request: fastapi.Request) -> Response:
@@ -136,10 +140,7 @@ async def _answer(service: Service, body: CommonBody, request: fastapi.Request, 
 
 def _add_facts(app: FastAPI, service: Service) -> None:
     key = Depends(HTTPBearer(auto_error=False))
-    guarded: dict[str, Any] = {
-        "dependencies": [key],
-        "responses": {status: _REFUSALS[status] for status in (401, 403, 404, 503)},
-    }
+    guarded: dict[str, Any] = {"dependencies": [key], "responses": _refusals(401, 403, 404, 503)}
 
     @app.get("/v1/models", **guarded)
     async def models() -> dict[str, Any]:
@@ -159,9 +160,9 @@ def _add_facts(app: FastAPI, service: Service) -> None:
     async def version() -> dict[str, str]:
         return {"version": sooner.__version__}
 
-    @app.get("/metrics", response_model=None, **guarded)
+    @app.get("/metrics", response_class=PlainTextResponse, **guarded)
     async def metrics() -> Response:
-        return Response(service.ready.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return PlainTextResponse(service.ready.metrics.render(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 def _model(service: Service) -> dict[str, Any]:
