@@ -130,7 +130,7 @@ class Requests(RuleBasedStateMachine):
     def teardown(self) -> None:
         for entry in self.jobs:
             self.end(*entry)
-        self.run(self.driver.close())
+        self.run(self.parts.close())
         self.loop.close()
         check_free(self.engine)
         assert self.driver._choices == 0

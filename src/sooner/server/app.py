@@ -5,7 +5,6 @@ Knows FastAPI. Does not know how requests are read or answers written.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,14 +100,14 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     @app.post("/v1/chat/completions", summary="Answer a conversation", **options)
     async def chat(body: ChatBody, request: fastapi.Request) -> Response:
         ready = service.ready
-        asked = await asyncio.to_thread(ready.reader.chat, body, request.state.salt)
+        asked = await ready.read(ready.reader.chat, body, request.state.salt)
         reply = ChatReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
         return await _answer(service, body, request, asked, reply)
 
     @app.post("/v1/completions", summary="Continue a text", **options)
     async def complete(body: TextBody, request: fastapi.Request) -> Response:
         ready = service.ready
-        asked = await asyncio.to_thread(ready.reader.text, body, request.state.salt)
+        asked = await ready.read(ready.reader.text, body, request.state.salt)
         reply = TextReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
         return await _answer(service, body, request, asked, reply)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sooner.constraint import ConstraintKind, compile_constraint
 from sooner.engine import Engine
 from sooner.errors import InvalidRequest, nearest
-from sooner.protocols import Drafter
+from sooner.protocols import Constraint, Drafter
 from sooner.server.failures import Refusal
 from sooner.server.schema import ChatBody, CommonBody, TextBody
 from sooner.server.settings import Settings
 from sooner.server.switch import DraftSwitch, checked_specs
+from sooner.text import TextCodec
 from sooner.types import Request, Sampling
 
 __all__ = ["Asked", "Reader"]
@@ -77,7 +79,8 @@ class Reader:
             specs = ("given", "suffix")
         if body.cache_salt is not None:
             salt = f"{salt}/{body.cache_salt}"
-        drafting = {"salt": salt, "drafting": specs is not None, "expected": expected}
+        constraint = _constraint(body, self._engine.codec)
+        drafting = {"salt": salt, "drafting": specs is not None, "expected": expected, "constraint": constraint}
         requests = []
         for prompt in prompts:
             ids = isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int)
@@ -132,11 +135,23 @@ class Reader:
             raise InvalidRequest("sooner_pieces needs stream: true", "sooner_pieces")
         if body.stream_options is not None and not body.stream:
             raise InvalidRequest("stream_options needs stream: true", "stream_options")
-        if (body.response_format or {"type": "text"}).get("type") != "text":
-            raise InvalidRequest("response_format must be {'type': 'text'} on this server", "response_format")
-        for extension in ("grammar", "regex"):
-            if getattr(body, extension) is not None:
-                raise InvalidRequest(f"{extension} is not supported by this server: leave it out", extension)
+
+
+def _constraint(body: CommonBody, codec: TextCodec) -> Constraint | None:
+    """The grammar that the body asks for, compiled; None for none. Raises `InvalidRequest` naming the parameter."""
+    asked: list[tuple[str, ConstraintKind, object]] = []
+    form = body.response_format
+    if form is not None and form.type == "json_object":
+        asked.append(("response_format", "json_object", None))
+    if form is not None and form.json_schema is not None:
+        asked.append(("response_format", "json_schema", form.json_schema.schema_))
+    if body.grammar is not None:
+        asked.append(("grammar", "grammar", body.grammar))
+    if body.regex is not None:
+        asked.append(("regex", "regex", body.regex))
+    if len(asked) > 1:
+        raise InvalidRequest(f"{asked[0][0]} and {asked[1][0]} ask for two forms: keep one of them", asked[1][0])
+    return compile_constraint(asked[0][1], asked[0][2], codec) if asked else None
 
 
 def _biases(given: dict[str, float]) -> dict[int, float]:

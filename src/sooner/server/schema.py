@@ -68,6 +68,28 @@ class StreamOptions(_Strict):
     include_obfuscation: Literal[False] | None = None
 
 
+class JsonSchema(_Strict):
+    """OpenAI's wrapping of a JSON schema. Every text follows it, whether ``strict`` or not."""
+
+    name: StrictStr | None = None
+    description: StrictStr | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: StrictBool | None = None
+
+
+class ResponseFormat(_Strict):
+    """What the text must be."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> ResponseFormat:
+        if (self.json_schema is None) == (self.type == "json_schema"):
+            raise ValueError("json_schema goes with the type 'json_schema', and with no other")
+        return self
+
+
 class CommonBody(_Strict):
     """What chat and text completions have in common. ``null`` is the same as leaving a parameter out."""
 
@@ -92,12 +114,17 @@ class CommonBody(_Strict):
     max_tokens: Annotated[StrictInt, Field(ge=1, lt=2**31)] | None = None
     draft: _Text | None = Field(None, description='"none" decodes plainly; else a drafter, as in kind=ngram,max=8')
     prediction: Prediction | None = None
-    response_format: dict[str, Any] | None = None
-    grammar: StrictStr | None = None
-    regex: StrictStr | None = None
+    response_format: ResponseFormat | None = None
+    grammar: _Text | None = Field(None, description="A Lark or GBNF grammar that the text follows")
+    regex: _Text | None = Field(None, description="A regular expression for the whole text")
     cache_salt: StrictStr | None = None
     sooner_pieces: StrictBool = Field(False, description="Say in every chunk where each of its tokens came from")
     user: StrictStr | None = Field(None, description="A label of the caller's; it has no effect")
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a grammar has to be compiled for it."""
+        return self.response_format is not None or self.grammar is not None or self.regex is not None
 
     @model_validator(mode="before")
     @classmethod

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Literal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar
 
 from sooner.engine import Engine
 from sooner.errors import SoonerError
@@ -18,14 +19,17 @@ from sooner.protocols import Drafter
 from sooner.server.driver import Driver
 from sooner.server.failures import loading
 from sooner.server.metrics import Metrics
-from sooner.server.reading import Reader
+from sooner.server.reading import Asked, Reader
 from sooner.server.replies import system_fingerprint
+from sooner.server.schema import CommonBody
 from sooner.server.settings import Settings
 from sooner.server.switch import DraftSwitch, Specs
 
 __all__ = ["Ready", "Service"]
 
 log = logging.getLogger("sooner.server")
+
+Body = TypeVar("Body", bound=CommonBody)
 
 
 class Ready:
@@ -39,11 +43,22 @@ class Ready:
         self.metrics = Metrics(engine.name)
         self.driver = Driver(engine, self.switch, settings, self.metrics)
         self.reader = Reader(engine, self.switch, settings)
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-compiler")
         watch = self.metrics.watch
         watch("num_requests_running", "Choices in the current pass", lambda: self.driver.running)
         watch("num_requests_waiting", "Choices that wait for a place", lambda: self.driver.waiting)
         watch("num_preemptions", "Choices sent back to wait so far", lambda: engine.batch.preemptions)
         watch("kv_cache_usage_perc", "Share of the KV cache that is held, 0 to 1", lambda: cache_usage(engine))
+
+    async def read(self, read: Callable[[Body, str], Asked], body: Body, salt: str) -> Asked:
+        """``read(body, salt)`` in a thread; those with a grammar to compile wait for one another alone."""
+        pool = self._compiler if body.compiles else None
+        return await asyncio.get_running_loop().run_in_executor(pool, read, body, salt)
+
+    async def close(self) -> None:
+        """End everything that runs."""
+        await self.driver.close()
+        self._compiler.shutdown(wait=False, cancel_futures=True)
 
     def warning(self) -> str | None:
         """What the engine complains of."""
@@ -87,7 +102,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._ready is not None:
-            await self._ready.driver.close()
+            await self._ready.close()
 
     async def _load(self) -> None:
         try:
