@@ -51,6 +51,7 @@ def load(
     max_running: int = 8,
     remember: bool = False,
     taps: Sequence[int] = (),
+    heads: Sequence[str] = (),
     warm: bool | Literal["background"] = False,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -65,9 +66,10 @@ def load(
     ``precision``: "auto", "bf16" or "f32". ``pool_tokens``: tokens the KV cache holds, all texts together (None = as
     memory allows; one text's context is at most this). ``max_running``: texts decoded side by side. ``remember``: the
     default drafters also copy from earlier texts of the engine (under equal salts). ``taps``: layers whose rows the
-    target shows to drafters (a trained head asks for its own). ``warm``: compile
-    now, or in the background, the graphs that long use wants and short use does not (seconds, and memory of a few times
-    the weights); without it each is compiled once its lack has cost as much. ``offline``: never download.
+    target shows to drafters (a trained head asks for its own). ``heads``: short forms of trained heads that are to
+    draft later, besides those in ``draft``. ``warm``: compile now, or in the background, the graphs that long use wants
+    and short use does not (seconds, and memory of a few times the weights); without it each is compiled once its lack
+    has cost as much. ``offline``: never download.
     ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate
@@ -78,18 +80,16 @@ def load(
 
     files = resolve(model, offline=offline, progress=progress)
     codec = Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
-    taps = tuple(taps) or _head_taps(draft, files)
+    taps = tuple(taps) or _head_taps(heads, files) or _head_taps(draft, files)
     target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, taps=taps, log=progress)
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
-    head = partial(open_head, files=files, taps=taps, threads=threads)
+    target.heads = partial(open_head, files=files, taps=taps, threads=threads)
     if draft == AUTO_DRAFT and budget is None and controller is None:
-        draft, budget = _tuned(target, codec, files.sha256, head, progress, remember=remember)
+        draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
     opening = partial(open_model, threads=threads, precision=precision, offline=offline, progress=progress)
-    drafter = make_drafter(
-        draft, target, codec, files.sha256, remember=remember, opening=opening, heads=head, say=progress
-    )
+    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
     curve = _cost(target, threads)  # before lanes: it is the price of passes without one
     target.width = Width(curve.row_ms, curve.change_ms)
     if warm:
@@ -120,7 +120,6 @@ def _tuned(
     target: Target,
     codec: TextCodec,
     model: str,
-    heads: Callable[[str, bool], HeadRunner],
     progress: Callable[[str], None] | None,
     *,
     remember: bool,
@@ -136,7 +135,7 @@ def _tuned(
             return DEFAULT_DRAFT, profile.budget
         specs = [*profile.draft, *(["memory"] if remember and profile.draft and "memory" not in profile.draft else [])]
         try:
-            return make_drafter(specs or None, target, codec, model, heads=heads), profile.budget
+            return make_drafter(specs or None, target, codec, model), profile.budget
         except DraftError as error:
             say(f"profile of this model is ignored: {error}; sooner tune makes a new one")
     return DEFAULT_DRAFT, None
@@ -150,13 +149,11 @@ def make_drafter(
     *,
     remember: bool = False,
     opening: Callable[[str], tuple[Target, TextCodec]] | None = None,
-    heads: Callable[[str, bool], HeadRunner] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Drafter | None:
     """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim.
 
-    ``opening`` loads draft models (default `open_model`), ``heads`` trained heads for this target; ``say`` gets
-    one-line messages about them.
+    ``opening`` loads draft models (default `open_model`); ``say`` gets one-line messages about them.
     """
     if draft is None:
         return None
@@ -165,6 +162,7 @@ def make_drafter(
     from sooner.store.shelf import shelved
 
     tables = cache_dir("tables") if model else None
+    heads = getattr(target, "heads", None)
     if draft in (AUTO_DRAFT, DEFAULT_DRAFT):
         draft = ["suffix", "recycle", *(["table"] if packaged_table(model, tables) else [])]
         draft += ["memory"] if remember else []
@@ -190,7 +188,7 @@ def make_drafter(
 
 
 def _tuned_skip(target: Target, say: Callable[[str], None]) -> str:
-    """The sublayers that the drafter ``layerskip`` leaves out, if ``sooner tune --layerskip`` has looked for them here."""
+    """The sublayers that the drafter ``layerskip`` leaves out, if ``sooner tune --layerskip`` looked for them here."""
     from sooner.store.profile import find_profile
 
     profile = find_profile(target.fingerprint, say)

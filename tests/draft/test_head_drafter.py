@@ -83,7 +83,7 @@ class ScriptedHead:
 
 
 def showing_engine(head: ScriptedHead, **options: Any) -> Engine:
-    engine = toy_engine(HeadDrafter(open_head=lambda path, force: head, **options))
+    engine = toy_engine(HeadDrafter(open_head=lambda path, force: head, thrifty=False, **options))
     engine.target.__class__ = ShowingTarget
     return engine
 
@@ -117,7 +117,7 @@ def test_sequences_share_a_pass_of_the_head() -> None:
 
 
 def proposal(head: ScriptedHead, budget: int = 8, noise: Any = None, **options: Any) -> Any:
-    drafter = HeadDrafter(open_head=lambda path, force: head, **options)
+    drafter = HeadDrafter(open_head=lambda path, force: head, thrifty=False, **options)
     step = Step(7, 0, 0, tree.chain((5,), 0.5, "head"), (0,), (5, 6), ("head", "target"), "")
     drafter.observe(step, Rows(np.zeros((2, V), np.float32), np.array([[3, 4], [4, 5]], np.float32)))
     context = Context(id=7, tokens=[1, 2, 3, 4, 5, 6], prompt_length=4, budget=budget, sampling=Sampling())
@@ -169,6 +169,19 @@ def test_a_target_without_rows_switches_it_off_and_the_answer_goes_on() -> None:
     assert visible(got) == plain(PROMPTS[:1], {"max_tokens": 10, "seed": 2})[0]
     assert engine.warning is not None
     assert "hidden rows" in engine.warning
+
+
+def test_a_head_that_never_foresees_anything_is_asked_ever_less() -> None:
+    wrong = ScriptedHead({token: Guessed(((token * 7 + 3) % V,), (0.9,)) for token in range(V)})
+    engine = toy_engine(HeadDrafter(open_head=lambda path, force: wrong))
+    engine.target.__class__ = ShowingTarget
+    got = engine.generate_many(PROMPTS, max_tokens=200, ignore_eos=True, temperature=1.5, seed=5)
+    steps = sum(c.speculation.steps for c in got)
+    assert 0 < len(wrong.passes) < steps / 8
+    assert [visible(c) for c in got] == plain(
+        PROMPTS, {"max_tokens": 200, "ignore_eos": True, "temperature": 1.5, "seed": 5}
+    )
+    assert all(len(session.pairs) < 200 for session in wrong.sessions)
 
 
 @pytest.mark.parametrize("bad", ["max=0", "depth=0", "width=x", "least=2", "wide=1"])

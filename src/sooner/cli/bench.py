@@ -160,7 +160,7 @@ def bench(
     sampling = sampling_from(context.params, "coupled")
     items = read_workload(file)
     categories = by_category(for_evaluation(items) if evaluation_only else items, per_category)
-    runner = Runner(load_plainly(context), chosen, sampling)
+    runner = Runner(load_plainly(context, chosen), chosen, sampling)
     groups = group_items({name: left_out(runner, found) for name, found in categories.items()}, batch)
     if not groups:
         raise InvalidRequest(f"{file}: the model can take none of the prompts; give others, or a larger --context")
@@ -207,13 +207,18 @@ def _allowed(one: Configuration) -> Configuration:
     return one if budget == one.budget else replace(one, name=f"{'+'.join(one.draft)}@{budget}", budget=budget)
 
 
-def load_plainly(context: typer.Context) -> Engine:
-    """The engine of a command that brings configurations of its own, whatever profile there is.
+def load_plainly(context: typer.Context, chosen: Sequence[Configuration] = ()) -> Engine:
+    """The engine of a command that brings configurations of its own, ``chosen``, whatever profile there is.
 
     What long use would compile at some time is compiled before anything is measured.
     """
+    from sooner.draft import parse_spec
+
     options = engine_options({**context.params, "draft": ("cascade",), "budget": None})
-    return open_engine(context, options, max_running=context.params.get("batch", 1), warm=True)
+    named = [spec for one in chosen for spec in one.draft if not one.plain and one.draft != ("cascade",)]
+    heads = [spec for spec in named if parse_spec(spec)["kind"] == "head"]
+    more = {"heads": heads} if heads else {}
+    return open_engine(context, options, max_running=context.params.get("batch", 1), warm=True, **more)
 
 
 def left_out(runner: Runner, items: Sequence[Item]) -> list[Item]:

@@ -110,7 +110,7 @@ def tune(
     chosen = configurations(config, None, None) if config else None
     sampling = sampling_from(context.params, "coupled")
     items = read_workload(file) if file is not None else _builtin(prompts)
-    engine = load_plainly(context)
+    engine = load_plainly(context, chosen or ())
     runner = Runner(engine, chosen or candidates(engine), sampling)
     items = left_out(runner, _spread(items, prompts))
     if not items:

@@ -5,6 +5,7 @@ Knows which rows belong to which tokens, and how guesses become a tree. Does not
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sooner.draft.account import Account
 from sooner.draft.growth import sharpened
 from sooner.draft.options import at_least, within
 from sooner.errors import DraftError
@@ -20,8 +22,9 @@ from sooner.types import EMPTY_DRAFT, ROOT, Draft, Rows, Step
 
 __all__ = ["Guess", "HeadDrafter", "HeadRunner"]
 
-_BACKLOG = 256
-"""Rows kept for a sequence that is not drafted for; older ones are out of any window."""
+_BACKLOG = 64
+"""Rows kept for a sequence that is not drafted for. After a longer pause its session begins anew with these: a head
+reaches back no further than its window anyway."""
 
 _LEAST = 0.03
 """A guess less likely than this after its parent is not worth its bookkeeping."""
@@ -74,6 +77,7 @@ class _Growing:
 
     context: Context
     state: _State
+    depth: int
     guess: Guess
     end: int = ROOT
     value: float = 1.0
@@ -81,14 +85,19 @@ class _Growing:
     parents: list[int] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
 
+    def goes_on(self, least: float) -> bool:
+        """Whether its end is reached often enough, and more may be added."""
+        return self.value >= least and len(self.tokens) < self.context.budget
+
 
 class HeadDrafter:
     """EAGLE-3 (2503.01840) drafting: a chain of ``depth`` guesses, each with up to ``width`` - 1 siblings.
 
     ``path``: the folder of the head (none: the one made or shipped for this model); ``force`` tries a head made for
     another target. ``max``: most nodes. The chain ends early where it is reached with a chance below ``least``: each
-    guess is a pass of the head. Under the coupled rule at temperature > 0 it follows what the noise favours. A sequence
-    is drafted for from its second step on: rows of the prompt are not shown. Raises `DraftError`.
+    guess is a pass of the head. ``thrifty``: guess only as deep as pays at the pace reached so far, not at all where
+    it does not. Under the coupled rule at temperature > 0 the chain follows what the noise favours. A sequence is
+    drafted for from its second step on: rows of the prompt are not shown. Raises `DraftError`.
     """
 
     name = "head"
@@ -103,19 +112,24 @@ class HeadDrafter:
         depth: int = 4,
         width: int = 3,
         least: float = 0.2,
+        thrifty: bool = True,
     ) -> None:
         self._max = at_least(1, max=max)
         self._depth = at_least(1, depth=depth)
         self._width = at_least(1, width=width)
         self._least = within(0.0, 1.0, least=least)
+        self._account = Account(self.name, depth) if thrifty else None
         self._head = open_head(path, force)
         self._states: dict[int, _State] = {}
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """A tree per context, the heads of all in one pass per level; empty where no row of the target was seen yet."""
-        ready = [c for c in contexts if c.budget > 0 and (state := self._states.get(c.id)) is not None and state.tokens]
+        depths = self._account.depths(contexts) if self._account else [self._depth] * len(contexts)
+        wanted = {context.id: depth for context, depth in zip(contexts, depths, strict=True)}
+        ready = [c for c in contexts if wanted[c.id] and c.budget > 0 and self._has_rows(c.id)]
         if not ready:
             return [EMPTY_DRAFT for _ in contexts]
+        begun = time.perf_counter()
         states = [self._states[context.id] for context in ready]
         guesses = self._head.start(
             [state.session for state in states],
@@ -125,10 +139,13 @@ class HeadDrafter:
         for state in states:
             state.rows.clear()
             state.tokens.clear()
-        growing = [_Growing(*parts) for parts in zip(ready, states, guesses, strict=True)]
+        growing = [_Growing(c, s, wanted[c.id], guess) for c, s, guess in zip(ready, states, guesses, strict=True)]
         self._grow(growing)
-        drafts = {tree.context.id: _draft(tree, min(self._max, tree.context.budget), self.name) for tree in growing}
-        return [drafts.get(context.id, EMPTY_DRAFT) for context in contexts]
+        drafts = [_draft(tree, min(self._max, tree.context.budget), self.name) for tree in growing]
+        if self._account:
+            self._account.drafted(ready, drafts, 1e3 * (time.perf_counter() - begun), {})
+        made = {context.id: draft for context, draft in zip(ready, drafts, strict=True)}
+        return [made.get(context.id, EMPTY_DRAFT) for context in contexts]
 
     def observe(self, step: Step, rows: Rows) -> None:
         """Keep the rows of the accepted path, each with the token that followed it."""
@@ -142,18 +159,30 @@ class HeadDrafter:
         kept = [0, *(node + 1 for node in step.path)][: len(step.tokens)]
         state.rows += [rows.hidden[row].copy() for row in kept]
         state.tokens += step.tokens[: len(kept)]
-        del state.rows[:-_BACKLOG], state.tokens[:-_BACKLOG]
+        if len(state.rows) > _BACKLOG:
+            del state.rows[:-_BACKLOG], state.tokens[:-_BACKLOG]
+            state.session = self._head.open()
+        if self._account:
+            self._account.observe(step)
 
     def forget(self, id: int) -> None:
         """Drop the sequence's session."""
         self._states.pop(id, None)
+        if self._account:
+            self._account.forget(id)
+
+    def _has_rows(self, id: int) -> bool:
+        state = self._states.get(id)
+        return state is not None and bool(state.tokens)
 
     def _grow(self, growing: list[_Growing]) -> None:
-        for level in range(self._depth):
+        level = 0
+        while True:
             for tree in growing:
                 _add_level(tree, level, self._width)
-            growing = [tree for tree in growing if tree.value >= self._least and len(tree.tokens) < tree.context.budget]
-            if not growing or level + 1 == self._depth:
+            level += 1
+            growing = [tree for tree in growing if level < tree.depth and tree.goes_on(self._least)]
+            if not growing:
                 return
             ends = [tree.tokens[tree.end] for tree in growing]
             for tree, guess in zip(growing, self._head.extend([t.state.session for t in growing], ends), strict=True):

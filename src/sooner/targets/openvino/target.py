@@ -64,6 +64,8 @@ class OpenVINOTarget:
         self.lanes = lanes
         self.edited: Callable[[Edit], tuple[Any, Sequence[str]]] | None = None
         """Compiles the graph once more after an edit; set by `load`."""
+        self.heads: Callable[[str, bool], Any] | None = None
+        """Opens trained heads that read the rows this target shows; set by `sooner.load`."""
         self._proven: set[int] = set()
         self._blocks = Blocks(self.pool, kv.copy)
         self._vocab_size = vocab_size
