@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import sooner
+from sooner.bench.configuration import parse_configuration
 from sooner.errors import CorruptModel, DraftError, SoonerError
 from sooner.loading import open_head
 from sooner.store import ModelFiles, resolve
@@ -178,6 +179,17 @@ def test_drafting_with_it_does_not_change_a_token(files: ModelFiles, folder: Pat
     assert with_head.warning is None
     assert sum(c.speculation.drafted for c in ours) > 10
     assert [(c.token_ids, c.logprobs) for c in ours] == [(c.token_ids, c.logprobs) for c in plain]
+
+
+def test_an_engine_can_be_loaded_for_heads_that_draft_later(files: ModelFiles, folder: Path) -> None:
+    spec = f"kind=head,path={folder}"
+    engine = sooner.load(files.source, draft=None, heads=[spec], budget=4)
+    parse_configuration(f"suffix+{spec}@4").equip(engine, engine.controller).install(engine)
+    assert engine.generate("the quick brown", max_tokens=12, ignore_eos=True).speculation.drafted > 0
+    assert engine.warning is None
+    unready = sooner.load(files.source, draft=None)
+    with pytest.raises(DraftError, match="show none"):
+        parse_configuration(spec).equip(unready, unready.controller)
 
 
 def test_a_file_comes_back_as_it_went_in(files: ModelFiles, folder: Path) -> None:
