@@ -88,7 +88,9 @@ def load(
     target.heads = partial(open_head, files=files, taps=taps, threads=threads)
     if draft == AUTO_DRAFT and budget is None and controller is None:
         draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
-    opening = partial(open_model, threads=threads, precision=precision, offline=offline, progress=progress)
+    opening = partial(
+        open_model, threads=threads, precision=precision, pool_tokens=pool_tokens, offline=offline, progress=progress
+    )
     drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
     curve = _cost(target, threads)  # before lanes: it is the price of passes without one
     target.width = Width(curve.row_ms, curve.change_ms)
@@ -200,6 +202,7 @@ def open_model(
     *,
     threads: int | None = None,
     precision: Precision = "auto",
+    pool_tokens: int | None = None,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Target, TextCodec]:
@@ -212,7 +215,7 @@ def open_model(
 
     try:
         files = resolve(model, offline=offline, progress=say)
-        target = _target(files, threads=threads, precision=precision, log=say)
+        target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=say)
         return target, Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
     except ModelError as error:
         raise type(error)(f"draft model: {error}") from error
