@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sooner.engine import Engine
     from sooner.types import Sampling
 
-__all__ = ["HELP", "Chat", "chat"]
+__all__ = ["HELP", "Chat", "Talk", "chat"]
 
 COMMANDS = """\
 /system TEXT  tell the model how to be from now on; without TEXT, show it
@@ -52,6 +52,7 @@ Messages can be piped in, one a line, and the answers come out on stdout.
 
   sooner chat
   sooner chat -s "You are a patient teacher." -t 0.7
+  sooner chat --url http://127.0.0.1:8000
   printf 'Hello\\nWhat did I say?\\n' | sooner chat
 
 [bold]Exit codes[/bold]
@@ -59,28 +60,71 @@ Messages can be piped in, one a line, and the answers come out on stdout.
   0 done, 2 bad input (piped input stops there), 130 Ctrl-C while loading""")
 
 
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        rich_help_panel=o.PANELS[2],
+        help="Talk with the model of a server that speaks OpenAI's API, such as sooner serve.",
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key", metavar="KEY", rich_help_panel=o.PANELS[2], envvar="SOONER_API_KEY", help="The key for --url."
+    ),
+]
+
+
 @taking(g.ENGINE, g.DRAFTING, g.SAMPLING, g.TRUNCATION, g.PENALTIES)
-def chat(context: typer.Context, *, system: o.System = None, stop: o.Stop = None, verbose: o.Verbose = False) -> None:
+def chat(
+    context: typer.Context,
+    *,
+    system: o.System = None,
+    stop: o.Stop = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    verbose: o.Verbose = False,
+) -> None:
     """Talk with the model (see HELP)."""
     options = engine_options(context.params)
     sampling = sampling_from(context.params, options.drafting()[1])
+    if url is not None:
+        from sooner.cli.remote import remote_chat
+
+        remote_chat(context, url, api_key, sampling, system).loop()
+        return
     engine = open_engine(context, options, remember=True, max_running=1, warm="background")
     if engine.template is None:
         raise InvalidRequest("this model has no chat template: use sooner run --raw, or a chat model", "model")
     Chat(engine, sampling, system=system, verbose=verbose).loop()
 
 
-class Chat:
-    """One conversation. ``messages`` are what the model sees, the system message first."""
+class Talk:
+    """One conversation, whoever answers. ``messages`` are what the model sees, the system message first."""
 
-    def __init__(self, engine: Engine, sampling: Sampling, *, system: str | None, verbose: bool = False) -> None:
-        self._engine = engine
-        self._sampling = sampling
+    def __init__(self, *, system: str | None) -> None:
         self._system = system
-        self._verbose = verbose
         self._interactive = sys.stdin.isatty()
         self._turns: list[dict[str, str]] = []
-        self._answers: list[Completion] = []
+
+    @property
+    def name(self) -> str:
+        """Who answers."""
+        raise NotImplementedError
+
+    def _answer(self) -> None:
+        """Answer the last message; a refused one is taken out of the conversation again."""
+        raise NotImplementedError
+
+    def _stats(self) -> None:
+        """Say the conversation's figures."""
+        raise NotImplementedError
+
+    def _same_again(self) -> bool:
+        """Whether another answer to the same message would be the same text."""
+        raise NotImplementedError
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -93,7 +137,7 @@ class Chat:
         if self._interactive:
             with suppress(ImportError):  # absent on some systems; lines are then edited as the terminal does it
                 import readline  # noqa: F401 - importing it gives input() line editing and history
-            say(f"{self._engine.name or 'the model'} listens. /help lists the commands, Ctrl-D leaves.")
+            say(f"{self.name or 'the model'} listens. /help lists the commands, Ctrl-D leaves.")
         while (line := self._read()) is not None:
             if not line.strip():
                 continue
@@ -124,27 +168,6 @@ class Chat:
                     raise
                 print()
                 say("Ctrl-D or /exit leaves")
-
-    def _answer(self) -> None:
-        """Answer the last message; a refused one is taken out of the conversation again."""
-        try:
-            handle = self._engine.submit(self._engine.request(self.messages, self._sampling))
-        except SoonerError:
-            self._turns.pop()
-            raise
-        with Output() as out:
-            follow(self._engine, handle, lambda step: out.write(step.text))
-        self._turns.append({"role": "assistant", "content": "".join(step.text for step in handle.steps)})
-        self._answers.append(self._engine.completion(handle))
-        self._close(self._answers[-1])
-
-    def _close(self, completion: Completion) -> None:
-        warn_about(completion)
-        console = notes()
-        if self._verbose:
-            say(fingerprint_line(completion))
-        if self._verbose or (console.is_terminal and self._interactive):
-            console.print(summary(completion, seed=self._sampling.temperature > 0 or self._verbose))
 
     def _command(self, line: str) -> bool:
         """Do what a line that begins with / says; False to leave."""
@@ -178,26 +201,9 @@ class Chat:
             raise InvalidRequest("there is nothing to answer again: write a message first")
         if self._turns[-1]["role"] == "assistant":
             self._turns.pop()
-        if self._sampling.temperature == 0 or self._sampling.seed is not None:
+        if self._same_again():
             say("the same text again: -t above 0 without --seed gives another")
         self._answer()
-
-    def _stats(self) -> None:
-        if not self._answers:
-            raise InvalidRequest("there are no figures yet: write a message first")
-        tokens = sum(answer.usage.completion_tokens for answer in self._answers)
-        drafting = [answer.speculation for answer in self._answers]
-        decoding_ms = sum(a.timings.total_ms - a.timings.ttft_ms for a in self._answers)
-        last = self._answers[-1].usage
-        say(f"{len(self._answers)} answers, {tokens} tokens, {1e3 * tokens / max(decoding_ms, 1e-9):.1f} tokens/s")
-        say(
-            f"{sum(s.accepted for s in drafting)} of {sum(s.drafted for s in drafting)} drafted tokens accepted "
-            f"(drafter {drafting[-1].drafter})"
-        )
-        say(
-            f"the last prompt had {last.prompt_tokens} tokens, {last.cached_tokens} of them from the cache; "
-            f"the context holds {self._engine.target.context}"
-        )
 
     def _save(self, name: str) -> None:
         if not name:
@@ -215,3 +221,59 @@ class Chat:
             draft.unlink(missing_ok=True)
             raise InvalidRequest(f"{path} cannot be written ({error.strerror or error}): give another path") from error
         say(f"saved {len(self._turns)} messages to {path}")
+
+
+class Chat(Talk):
+    """A conversation with an engine in this process."""
+
+    def __init__(self, engine: Engine, sampling: Sampling, *, system: str | None, verbose: bool = False) -> None:
+        super().__init__(system=system)
+        self._engine = engine
+        self._sampling = sampling
+        self._verbose = verbose
+        self._answers: list[Completion] = []
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self._engine.name
+
+    def _same_again(self) -> bool:
+        return self._sampling.temperature == 0 or self._sampling.seed is not None
+
+    def _answer(self) -> None:
+        try:
+            handle = self._engine.submit(self._engine.request(self.messages, self._sampling))
+        except SoonerError:
+            self._turns.pop()
+            raise
+        with Output() as out:
+            follow(self._engine, handle, lambda step: out.write(step.text))
+        self._turns.append({"role": "assistant", "content": "".join(step.text for step in handle.steps)})
+        self._answers.append(self._engine.completion(handle))
+        self._close(self._answers[-1])
+
+    def _close(self, completion: Completion) -> None:
+        warn_about(completion)
+        console = notes()
+        if self._verbose:
+            say(fingerprint_line(completion))
+        if self._verbose or (console.is_terminal and self._interactive):
+            console.print(summary(completion, seed=self._sampling.temperature > 0 or self._verbose))
+
+    def _stats(self) -> None:
+        if not self._answers:
+            raise InvalidRequest("there are no figures yet: write a message first")
+        tokens = sum(answer.usage.completion_tokens for answer in self._answers)
+        drafting = [answer.speculation for answer in self._answers]
+        decoding_ms = sum(a.timings.total_ms - a.timings.ttft_ms for a in self._answers)
+        last = self._answers[-1].usage
+        say(f"{len(self._answers)} answers, {tokens} tokens, {1e3 * tokens / max(decoding_ms, 1e-9):.1f} tokens/s")
+        say(
+            f"{sum(s.accepted for s in drafting)} of {sum(s.drafted for s in drafting)} drafted tokens accepted "
+            f"(drafter {drafting[-1].drafter})"
+        )
+        say(
+            f"the last prompt had {last.prompt_tokens} tokens, {last.cached_tokens} of them from the cache; "
+            f"the context holds {self._engine.target.context}"
+        )
