@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner import tree
+from sooner.control.allowance import Allowance
 from sooner.control.cost import NOMINAL, CostCurve, measure_cost
 from sooner.control.goodput import GoodputController
 from sooner.control.price import Price
@@ -99,19 +100,39 @@ def test_sampled_drafts_are_kept_whole() -> None:
     assert GoodputController(STEEP).select([context()], [sampled]) == [sampled]
 
 
-def test_failing_drafts_are_asked_for_ever_more_rarely_and_never_not_at_all() -> None:
-    controller = GoodputController(FLAT)
+def lost(controller: GoodputController, steps: int, right: bool = False) -> tuple[float, int]:
+    """The share of plain time that drafts claimed at .9 cost over ``steps`` passes, and how often one was asked for."""
+    spent = 0.0
     asked = 0
-    for _ in range(400):
+    for _ in range(steps):
         (budget,) = controller.budgets([context()])
+        kept = Draft((), (), (), ())
         if budget:
             asked += 1
-            controller.observe(Step(0, 0, 1, draft([0.5]), (), (9,), ("target",), ""))
-    assert 20 < asked < 80
-    while not controller.budgets([context()])[0]:
-        pass
-    controller.observe(Step(0, 0, 1, draft([0.5]), (0,), (5, 9), ("x", "target"), ""))
-    assert all(controller.budgets([context()])[0] for _ in range(5))
+            (kept,) = controller.select([context()], [draft([0.9] * 6)])
+        ms = float(STEEP(np.array([max(2.0, 1.0 + len(kept))]), 1, np.zeros(1))[0])
+        spent += ms - STEEP.ms[0]
+        accepted = len(kept) if right else 0
+        tokens, sources = tuple(range(5, 6 + accepted)), ("x",) * accepted + ("target",)
+        rows = 1 + len(kept)
+        step = Step(0, 0, 1, kept, tuple(range(accepted)), tokens, sources, "", pass_rows=rows, score_ms=ms)
+        controller.observe(step)
+    return spent / (steps * STEEP.ms[0]), asked
+
+
+def test_drafts_that_promise_and_never_hold_cost_a_bounded_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    share, asked = lost(GoodputController(STEEP), 600)
+    assert asked  # not at once, and not never again
+    assert 0.0 < share < 0.025
+    assert lost(GoodputController(STEEP), 600, right=True)[1] == 600
+    monkeypatch.setattr(Allowance, "open", True)
+    assert lost(GoodputController(STEEP), 600)[0] > 0.3  # the negative control: what unbounded trust costs
+
+
+def test_after_a_winning_streak_little_more_may_be_lost() -> None:
+    controller = GoodputController(STEEP)
+    lost(controller, 50, right=True)
+    assert lost(controller, 300)[0] < 0.04
 
 
 def test_a_curve_is_measured_stored_and_read_back() -> None:

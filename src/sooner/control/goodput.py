@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sooner import tree
+from sooner.control.allowance import Allowance
 from sooner.control.cost import CostCurve
 from sooner.control.price import Price, Series
 from sooner.protocols import Context
@@ -18,8 +19,6 @@ from sooner.types import EMPTY_DRAFT, ROOT, Draft, Step
 
 __all__ = ["GoodputController"]
 
-_PATIENCE = 16
-_RAREST = 16
 _LEAST = 0.02
 _PACE = 0.02
 """How fast the running estimate of tokens per millisecond follows."""
@@ -31,29 +30,34 @@ class GoodputController:
     Worth is measured at the pace reached so far: a choice that expects E tokens in t ms gains E - pace * t. A pass of
     another width than the last may cost more, so the width stays while that pays, and rows up to it are free; where
     the target has graphs ready for some widths, the pass takes one of those. ``budget``: most candidates asked of the
-    drafter per sequence. ``overhead_ms``: what a step costs besides its pass. A sequence whose drafts keep failing is
-    asked for them ever more rarely, at least every `_RAREST` steps.
+    drafter per sequence. ``overhead_ms``: what a step costs besides its pass. Drafting that does not pay is stopped by
+    its `Allowance`, and tried again now and then.
     """
 
     def __init__(self, price: Price | CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
         self.price = price if isinstance(price, Price) else Price(price)
         self._budget = budget
         self._overhead_ms = overhead_ms
-        self._misses: dict[int, int] = {}
-        self._turn = 0
+        self._allowance = Allowance()
         self._sequences = 0
         self._context = 0.0
+        self._asked = self._fresh = False
         self._expected: tuple[int, float, float] | None = None
+        self._extra_ms = 0.0
         self._missed_ms = 0.0
         self._pace = 1.0 / (self.price.curve.ms[0] + overhead_ms)
 
     def budgets(self, contexts: Sequence[Context]) -> list[int]:
-        """Zero for sequences whose turn it is not, else the cap on candidates."""
-        self._turn += 1
+        """The cap on candidates; zero for all while drafting is not allowed to cost more."""
         self._sequences = len(contexts)
         self._context = sum(len(context.tokens) for context in contexts) / max(len(contexts), 1)
+        self._asked = self._fresh = True
         self._expected = None
-        return [self._budget if self._turn % self._pause(context.id) == 0 else 0 for context in contexts]
+        self._extra_ms = 0.0
+        if not self._allowance.open:
+            self._asked = False
+            return [0] * len(contexts)
+        return [self._budget] * len(contexts)
 
     def select(self, contexts: Sequence[Context], drafts: Sequence[Draft]) -> list[Draft]:
         """The best prefix of the best-first order; sampled drafts are kept as they are (dropping nodes is biased)."""
@@ -67,10 +71,10 @@ class GoodputController:
                 values.append(value)
                 if value > _LEAST:
                     offers.append((-value, which, node))
-        if not offers:
-            return [draft if draft.q else EMPTY_DRAFT for draft in drafts]
-        offers.sort()
         self.price.refresh()
+        if not offers:
+            return self._whole(drafts)
+        offers.sort()
         chosen: list[list[int]] = [[] for _ in drafts]
         for _, which, node in offers[: self._choose(*self._prefixes(drafts, offers))]:
             chosen[which].append(node)
@@ -80,19 +84,33 @@ class GoodputController:
         ]
 
     def observe(self, step: Step) -> None:
-        """Count steps in a row in which a sequence's draft brought nothing; refine the price of the pass."""
-        if self._expected is not None:
-            fed, rows, ms = self._expected
-            self._expected = None
-            if step.pass_rows == fed:  # else somebody's prompt was read in the same pass
-                self.price.observe(rows, ms, step.score_ms)
-        if step.finish is not None:
-            self._misses.pop(step.sequence, None)
-        elif len(step.draft):
-            self._misses[step.sequence] = 0 if step.accepted else self._misses.get(step.sequence, 0) + 1
+        """Keep the books of the pass: what it cost, what it brought, whether it took what was foreseen."""
+        sequences = max(self._sequences, 1)
+        if self._fresh:  # the first step of the pass
+            self._fresh = False
+            self._allowance.passed(self._plain_ms())
+            if self._asked:
+                self._allowance.drafted(step.draft_ms + self._extra_ms)
+            if self._expected is not None:
+                fed, rows, ms = self._expected
+                if step.pass_rows == fed:  # else somebody's prompt was read in the same pass
+                    self.price.observe(rows, ms, step.score_ms)
+        if step.accepted:
+            self._allowance.saved(step.accepted, sequences)
 
-    def _pause(self, id: int) -> int:
-        return int(min(2 ** (self._misses.get(id, 0) // _PATIENCE), _RAREST))
+    def _whole(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Sampled drafts as they are, and nothing else."""
+        kept = [draft if draft.q else EMPTY_DRAFT for draft in drafts]
+        rows = 2 * max(self._sequences, len(drafts)) + sum(max(0, len(draft) - 1) for draft in kept)
+        self._extra_ms = self._pass_ms(rows) - self._plain_ms()
+        return kept
+
+    def _plain_ms(self) -> float:
+        return self._pass_ms(2 * max(self._sequences, 1))
+
+    def _pass_ms(self, rows: int) -> float:
+        padded, _ = self.price.pad(np.array([float(rows)]))
+        return float(self.price.steady(padded, max(self._sequences, 1), np.zeros(1), self._context)[0])
 
     def _prefixes(
         self, drafts: Sequence[Draft], offers: Sequence[tuple[float, int, int]]
@@ -155,5 +173,6 @@ class GoodputController:
 
     def _take(self, choice: int, rows: float, ms: float, expected: Series) -> int:
         self._expected = choice + max(self._sequences, 1), rows, ms
+        self._extra_ms = max(0.0, ms - self._plain_ms())
         self._pace += _PACE * (float(expected[choice]) / (ms + self._overhead_ms) - self._pace)
         return choice
