@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from sooner.control.cost import CostCurve
-from sooner.control.goodput import GoodputController
 from sooner.draft.self import SelfDrafter
 from sooner.engine import Engine
 from sooner.errors import ContextOverflow, InvalidRequest
@@ -91,17 +89,6 @@ def test_a_dropped_drafter_gives_its_cache_back() -> None:
     engine.drafter = Fails(engine.target, max=3)
     engine.generate([1, 2, 3], **OPTIONS)
     check_free(engine)
-
-
-def test_aborts_leave_nothing_in_the_controller() -> None:
-    engine = toy_engine(TreeDrafter(0))
-    controller = engine.controller = GoodputController(CostCurve((2, 24), (10.0, 11.0)))
-    for _ in range(5):
-        handle = engine.submit(engine.request([1, 2, 3], **OPTIONS))
-        for _ in range(6):
-            engine.step()
-        engine.abort(handle)
-    assert not controller._misses
 
 
 def test_tiny_temperatures_are_refused() -> None:
