@@ -1,5 +1,6 @@
 # make demo      watch the default model answer            make test      the test suite
 # make lint      ruff, mypy, import-linter                 make test-all  and what needs torch, and the wheel
+# make test-page the chat page in Chromium
 # make soak      the long measurements; commit benchmarks/results afterwards
 #
 # Everything lives in .venv; only what needs torch lives in .venv-all. A stamp file per set of extras makes a second
@@ -11,7 +12,7 @@ VENV_ALL := .venv-all
 TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml | head -n 1)
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint test-all soak clean
+.PHONY: demo test lint test-page test-all soak clean
 
 demo: $(VENV)/.installed
 	@$(VENV)/bin/sooner run "Why is the sky blue? Explain it to a child in three sentences." --max-tokens 128
@@ -24,6 +25,9 @@ lint: $(VENV)/.installed-test $(VENV)/.installed-lint # mypy reads the tests too
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+test-page: $(VENV)/.installed-test $(VENV)/.installed-page # and Chromium: apt-get install chromium
+	$(VENV)/bin/python -m pytest --durations=10 -m page
 
 test-all: test $(VENV_ALL)/.installed
 	$(VENV_ALL)/bin/python -m pytest --durations=10 -m "convert or wheel"

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-
 from page_server import Script, serving, steps_of
+
 from sooner.server import page
 from sooner.server.page import HEADERS, assets
 
@@ -190,8 +190,8 @@ def test_the_routes_serve_the_page_without_a_key_and_stay_out_of_the_api() -> No
     assert first.status_code == 200
     assert first.headers["content-type"] == "text/html; charset=utf-8"
     assert client.get("/", headers={"if-none-match": first.headers["etag"]}).status_code == 304
-    for path in FILES:
-        assert client.get(path).text == FILES[path]
+    for path, text in FILES.items():
+        assert client.get(path).text == text
     assert client.get("/static/../page.py").status_code == 404
     assert client.get("/openapi.json").json()["paths"] == {}
 

@@ -50,17 +50,10 @@ export class Answer {
         drafted += 1;
         this.kept[source] = (this.kept[source] ?? 0) + 1;
         if (last && last[2] === source) last[1] = this.reach;
-        else last = this.mark(start + text.length - text.trimStart().length, source);
+        else this.runs.push((last = [start, this.reach, source]));
       }
     }
     this.steps.push([pieces.length, drafted]);
-  }
-
-  /** Begin a run of drafted text; the space before a word stays unmarked. */
-  mark(start, source) {
-    const run = [start, this.reach, source];
-    this.runs.push(run);
-    return run;
   }
 
   get tokens() {

@@ -66,7 +66,7 @@ export const STRINGS = {
     "checking": "Decoding plainly …",
     "same": "Same text, {ratio}× as fast as plain decoding in this run ({drafted} s instead of {plain} s)",
     "slower": "Same text. Plain decoding was no slower in this run ({plain} s, drafted {drafted} s)",
-    "different": "The texts differ after {count} characters. The server should have reported the same bits; run sooner doctor on it.",
+    "different": "The texts differ after {count} characters, which should not happen: run sooner doctor on the server.",
     "line": "{tokens} tokens in {seconds} s",
     "lineSpeed": "{speed} tokens per second",
     "linePass": "{length} per pass",

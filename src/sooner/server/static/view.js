@@ -42,14 +42,15 @@ export function emitter(answer) {
       const [low, high] = [Math.max(from, at), Math.min(to, end)];
       if (high <= low) continue;
       if (low > at) parent.append(answer.text.slice(at, low));
-      answer.text.slice(low, high).split(INDENT).forEach((part, odd) => parent.append(odd % 2 ? part : mark(part, source)));
+      const parts = answer.text.slice(low, high).split(INDENT);
+      parent.append(...parts.map((part, i) => (i % 2 ? part : mark(part, source))));
       at = high;
     }
     if (end > at) parent.append(answer.text.slice(at, end));
   };
 }
 
-const INDENT = /(\n[ \t]*)/;
+const INDENT = /(^\s+|\n[ \t]*)/; // space before a word or a line stays unmarked
 
 function mark(text, source) {
   if (!text) return "";
@@ -123,14 +124,14 @@ export class Reply {
     const line = make("p", "figures", figures(answer));
     const warning = make("p", "warning", answer.speculation?.warning ?? "");
     const legend = make("p", "legend");
-    for (const [name, count] of Object.entries(answer.kept)) {
+    for (const [name, count] of Object.entries(answer.kept).sort((one, other) => other[1] - one[1])) {
       legend.append(make("span", `drafted ${look(name)}`, t("tokensOf", { name, count: number(count) })));
     }
     const verdict = make("p", "verdict", note || verdictText(answer.verdict));
     if (answer.verdict && !note) verdict.classList.add(answer.verdict.same ? "good" : "bad");
     const actions = make("p", "actions");
     for (const [name, deed] of Object.entries(this.deeds)) {
-      if (name === "check" && (answer.plain || !complete(answer) || answer.verdict || note)) continue;
+      if (name === "check" && (!checkable(answer) || answer.verdict || note)) continue;
       const button = make("button", "plain", t(name));
       button.type = "button";
       button.dataset.deed = name;
@@ -141,8 +142,11 @@ export class Reply {
   }
 }
 
-function complete(answer) {
-  return (answer.finish === "stop" || answer.finish === "length") && answer.tokens > 1;
+/** Whether plain decoding has to give the same text: it is whole, and its rule does not depend on the draft. */
+function checkable(answer) {
+  const { lossless, verify } = answer.speculation ?? {};
+  const exact = lossless !== false && (answer.request.temperature === 0 || (verify ?? "coupled") === "coupled");
+  return exact && !answer.plain && (answer.finish === "stop" || answer.finish === "length") && answer.tokens > 1;
 }
 
 function figures(answer) {
