@@ -21,7 +21,9 @@ from toy import ToyCodec, V
 class Joined:
     """A chat template that puts messages one after another."""
 
-    def render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True, tools: object = None
+    ) -> str:
         return "".join(str(message["content"]) for message in messages)
 
 

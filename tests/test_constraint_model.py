@@ -14,6 +14,8 @@ from sooner.control.fixed import FixedController
 from sooner.draft.forced import GRAMMAR
 from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import Engine
+from sooner.prompt import make_request
+from sooner.server.tools import ToolParser, Tools
 from test_engine_laws import visible
 from toy import FlickerController
 
@@ -70,6 +72,42 @@ def test_a_schema_holds_and_no_draft_changes_a_bit(engine: Engine, constraint: C
     assert sources.count(GRAMMAR) > len(sources) // 5
     steps = sum(answer.speculation.steps for answer in got)
     assert steps < 0.85 * sum(answer.speculation.steps for answer in want)
+
+
+def test_a_call_that_must_be_made_is_the_same_however_the_text_fell_into_steps(engine: Engine) -> None:
+    city = {"type": "string", "maxLength": 12}
+    parameters = {"type": "object", "properties": {"city": city}, "required": ["city"], "additionalProperties": False}
+    function = {"name": "weather", "parameters": parameters}
+    wanted = Tools.read([{"type": "function", "function": function}], "required").constraint("hermes")
+    assert wanted is not None
+    constraint = compile_constraint(*wanted, engine.codec)
+    read = []
+    for drafter in (None, SuffixDrafter()):
+        engine.drafter, engine.controller = drafter, FixedController(8)
+        parser = ToolParser("hermes", key="7")
+        for step in engine.stream("How is the weather in Seoul?", constraint=constraint, max_tokens=60, seed=1):
+            parser.feed(step.text)
+        parser.finish()
+        read.append((parser.content, parser.calls))
+    engine.drafter = None
+    assert read[0] == read[1]
+    content, [call] = read[0]
+    assert (content, call["function"]["name"]) == ("", "weather")
+    assert list(json.loads(call["function"]["arguments"])) == ["city"]
+
+
+def test_tools_reach_the_template_and_nothing_else(engine: Engine) -> None:
+    class Telling:
+        def render(self, messages: Any, *, add_generation_prompt: bool = True, tools: Any = None) -> str:
+            return f"{messages[0]['content']} {tools}"
+
+    codec, tools = engine.codec, [{"type": "function", "function": {"name": "f"}}]
+    made = make_request("Hi", None, {"tools": tools}, codec=codec, template=Telling())
+    assert codec.decode(made.prompt) == f"Hi {tools}"
+    for prompt, raw in (([1, 2], False), ("Hi", True)):
+        with pytest.raises(sooner.InvalidRequest, match="chat template") as caught:
+            engine.request(prompt, tools=tools, raw=raw)
+        assert caught.value.param == "tools"
 
 
 def test_the_models_own_spelling_of_forced_text(engine: Engine) -> None:

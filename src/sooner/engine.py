@@ -277,8 +277,8 @@ class Engine:
     def request(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Request:
         """A request for ``prompt``: a string (the user's message if the model has a chat template, else raw text),
         chat messages, or token ids. ``options``: any `Sampling` field, and ``raw``, ``expected``, ``salt``,
-        ``drafting``, ``constraint`` (see `prompt.make_request`). Raises `InvalidRequest` naming what cannot be
-        honoured."""
+        ``drafting``, ``constraint``, ``tools`` (see `prompt.make_request`). Raises `InvalidRequest` naming what cannot
+        be honoured."""
         return make_request(prompt, sampling, options, codec=self.codec, template=self.template)
 
     def generate(self, prompt: Prompt, sampling: Sampling | None = None, **options: Any) -> Completion:

@@ -22,8 +22,14 @@ Prompt = str | Sequence[Message] | Sequence[int]
 class Template(Protocol):
     """Chat messages to the text the model was trained on (`chat.ChatTemplate`)."""
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
-        """The conversation as text, ending where the assistant speaks."""
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """The conversation as text, ending where the assistant speaks; ``tools`` are functions it may call."""
         ...
 
 
@@ -38,7 +44,8 @@ def make_request(
     """Build a request. ``options`` are `Sampling` fields (instead of ``sampling``) and:
 
     ``raw``: continue the string as it is, without the chat template. ``expected``: text (or ids) the answer is
-    likely to be, for the ``given`` drafter. ``salt``, ``drafting``, ``constraint``: see `Request`.
+    likely to be, for the ``given`` drafter. ``salt``, ``drafting``, ``constraint``: see `Request`. ``tools``: functions
+    that the model is told it may call, in OpenAI's shape; for what goes through the chat template.
     """
     rest = dict(options)
     raw = bool(rest.pop("raw", False))
@@ -46,10 +53,11 @@ def make_request(
     salt = str(rest.pop("salt", ""))
     drafting = bool(rest.pop("drafting", True))
     constraint = rest.pop("constraint", None)
+    tools = rest.pop("tools", None)
     if sampling is not None and rest:
         raise InvalidRequest(f"give {', '.join(sorted(rest))} inside the sampling parameters or without them, not both")
     return Request(
-        prompt=tuple(_prompt_ids(prompt, raw, codec, template)),
+        prompt=tuple(_prompt_ids(prompt, raw, codec, template, tools)),
         sampling=sampling if sampling is not None else _sampling(rest),
         expected=tuple(codec.encode(expected, bos=False) if isinstance(expected, str) else expected),
         salt=salt,
@@ -78,11 +86,15 @@ def _sampling(options: Mapping[str, Any]) -> Sampling:
     return Sampling(**values)
 
 
-def _prompt_ids(prompt: Prompt, raw: bool, codec: TextCodec, template: Template | None) -> Sequence[int]:
+def _prompt_ids(
+    prompt: Prompt, raw: bool, codec: TextCodec, template: Template | None, tools: Sequence[Mapping[str, Any]] | None
+) -> Sequence[int]:
     if isinstance(prompt, str):
         if not prompt.strip():
             raise InvalidRequest("the prompt is empty: give some text", "prompt")
         if raw or template is None:
+            if tools:
+                raise InvalidRequest("tools go through the model's chat template: give chat messages", "tools")
             return codec.encode(prompt)
         prompt = [{"role": "user", "content": prompt}]
     if not prompt:
@@ -90,6 +102,8 @@ def _prompt_ids(prompt: Prompt, raw: bool, codec: TextCodec, template: Template 
     messages = [m for m in prompt if isinstance(m, Mapping)]
     ids = [t for t in prompt if isinstance(t, int)]
     if len(ids) == len(prompt):
+        if tools:
+            raise InvalidRequest("tools go through the model's chat template: give chat messages, not ids", "tools")
         return ids
     if len(messages) < len(prompt):
         raise InvalidRequest("a prompt is a string, a list of chat messages, or a list of token ids", "prompt")
@@ -97,4 +111,5 @@ def _prompt_ids(prompt: Prompt, raw: bool, codec: TextCodec, template: Template 
         raise InvalidRequest("raw continues a string; chat messages go through the model's template: drop raw", "raw")
     if template is None:
         raise InvalidRequest("this model has no chat template: pass a string, or use raw=True", "messages")
-    return codec.encode(template.render(messages), special=True)
+    known: dict[str, Any] = {"tools": tools} if tools else {}  # templates of others need not know them
+    return codec.encode(template.render(messages, **known), special=True)
