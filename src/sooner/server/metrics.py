@@ -49,8 +49,6 @@ class Metrics:
         self._whole = self._histogram("e2e_request_latency_seconds", "From the request to the end", _SECONDS)
         self._last: dict[tuple[int, int], float] = {}
         self.totals = Totals()
-        for counter in (self._prompt, self._cached, self._generated):
-            counter.labels(model)
 
     def watch(self, name: str, what: str, value: Callable[[], float]) -> None:
         """Publish a gauge that is read when somebody looks."""
@@ -67,9 +65,9 @@ class Metrics:
         if step.tokens:
             key = (job.handles[which].id, step.choice)
             last = self._last.get(key)
-            (self._ttft if last is None else self._gap).labels(self._model).observe(now - (last or job.started))
+            (self._ttft if last is None else self._gap).observe(now - (last or job.started))
             self._last[key] = now
-            self._generated.labels(self._model).inc(len(step.tokens))
+            self._generated.inc(len(step.tokens))
         self.totals.add(step)
         if len(step.draft):
             drafter, accepted = job.handles[which].drafter, step.accepted
@@ -84,8 +82,8 @@ class Metrics:
         now = time.perf_counter()
         for handle in job.handles:
             first = handle.slots[0]
-            self._prompt.labels(self._model).inc(first.sequence.prompt_length)
-            self._cached.labels(self._model).inc(first.cached or 0)
+            self._prompt.inc(first.sequence.prompt_length)
+            self._cached.inc(first.cached or 0)
             self.totals.prompt += first.sequence.prompt_length
             for slot in handle.slots:
                 sequence = slot.sequence
@@ -95,14 +93,16 @@ class Metrics:
                 begin = handle.first.get(sequence.choice)
                 if begin is not None and sequence.emitted > 1:
                     took = handle.last[sequence.choice] - begin
-                    self._tpot.labels(self._model).observe(took / (sequence.emitted - 1))
-        self._whole.labels(self._model).observe(now - job.started)
+                    self._tpot.observe(took / (sequence.emitted - 1))
+        self._whole.observe(now - job.started)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"sooner:{name}", what, ["model_name", *labels], registry=self.registry)
+        counter = Counter(f"sooner:{name}", what, ["model_name", *labels], registry=self.registry)
+        return counter if labels else counter.labels(self._model)
 
     def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"sooner:{name}", what, ["model_name"], buckets=buckets, registry=self.registry)
+        made = Histogram(f"sooner:{name}", what, ["model_name"], buckets=buckets, registry=self.registry)
+        return made.labels(self._model)
 
 
 class Totals:
