@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx2
 import pytest
 from page_server import DRAFTED_MS, PLAIN_MS, Script, serving, steps_of
+from test_server_socket import listening
 
 pytestmark = pytest.mark.page
 
@@ -97,7 +99,7 @@ def test_an_answer_its_marks_and_its_figures(visit: Any) -> None:
         tokens, passes = sum(map(len, steps)), len(steps)
         speed = 1000 * (tokens - 1) / ((passes - 1) * DRAFTED_MS)
         saved = 100 * (1 - passes / tokens)
-        assert figures(page) == [f"{(tokens - 1) / (passes - 1):.2f}", f"{speed:.0f}", f"{saved:.0f} %"]
+        assert figures(page) == [f"{(tokens - 1) / (passes - 1):.2f}", f"{speed:.0f}", f"{saved:.0f}%"]
         kept = {source for step in steps for _, source in step} - {"target"}
         assert {text.split()[-1] for text in page.locator(".legend .drafted").all_inner_texts()} == kept
         (request,) = script.requests
@@ -192,7 +194,7 @@ def test_only_the_end_of_a_long_answer_is_drawn_anew(visit: Any) -> None:
 
 @pytest.mark.parametrize("how", ["click", "key"])
 def test_stopping_keeps_what_arrived_and_tells_the_server(visit: Any, how: str) -> None:
-    script = Script(text="word " * 400, pause=0.03)
+    script = Script(text="word " * 3000, pause=0.03)
     with visit(script) as page:
         ask(page, wait=False)
         page.wait_for_selector(".prose p")
@@ -201,7 +203,7 @@ def test_stopping_keeps_what_arrived_and_tells_the_server(visit: Any, how: str) 
         page.wait_for_selector(".answer:not([aria-busy]) .figures")
         assert script.cancelled.wait(5)
         assert "Stopped" in page.locator(".figures").inner_text()
-        assert 0 < page.locator(".prose").inner_text().count("word") < 400
+        assert 0 < page.locator(".prose").inner_text().count("word") < 3000
         ask(page, "And now?", wait=False)
         page.wait_for_selector(".answer:nth-of-type(4) .prose p")
         assert [m["role"] for m in script.requests[-1]["messages"]] == ["user", "assistant", "user"]
@@ -396,6 +398,26 @@ def test_nothing_sticks_out(visit: Any, width: int) -> None:
         assert page.evaluate("document.querySelector('#scroll').scrollWidth") <= width
         page.click("#open")
         assert page.evaluate("document.querySelector('#settings').getBoundingClientRect().right") <= width
+
+
+def test_the_page_and_the_real_server_understand_one_another(browser: Any) -> None:
+    with listening() as (address, _):
+        page = browser.new_context(locale="en-GB").new_page()
+        page.goto(address)
+        page.click("#open")
+        for name, value in (("max_tokens", "40"), ("temperature", "0.8"), ("seed", "7")):
+            page.fill(f"[name={name}]", value)
+        page.keyboard.press("Escape")
+        ask(page, "abc")
+        body = {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 40, "temperature": 0.8, "seed": 7}
+        answer = httpx2.post(f"{address}/v1/chat/completions", json=body).json()
+        assert page.locator("#model").inner_text() == answer["model"]
+        assert f"{answer['usage']['completion_tokens']} tokens in" in page.locator(".figures").inner_text()
+        assert float(page.locator("#m-pass").inner_text()) > 1
+        assert page.locator(".prose .drafted").count() > 0
+        page.click("[data-deed=check]")
+        page.wait_for_selector(".verdict.good:has-text('Same text')")
+        page.context.close()
 
 
 def test_ideas_and_a_new_conversation(visit: Any) -> None:

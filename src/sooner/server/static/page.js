@@ -3,7 +3,7 @@
 import { models } from "./api.js";
 import { Settings, recall, remember } from "./settings.js";
 import { draw } from "./strip.js";
-import { label, number, preferred, speak, t } from "./strings.js";
+import { label, number, percent, preferred, speak, t } from "./strings.js";
 import { Talk } from "./talk.js";
 import { make, sample } from "./view.js";
 
@@ -120,7 +120,7 @@ function meter(answer) {
   if (answer.perPass === null) return;
   $("m-pass").textContent = number(answer.perPass, 2);
   $("m-speed").textContent = answer.speed ? number(answer.speed, answer.speed < 10 ? 1 : 0) : "–";
-  $("m-saved").textContent = `${number(100 * Math.max(0, answer.saved))} %`;
+  $("m-saved").textContent = percent(Math.max(0, answer.saved));
   draw($("strip"), answer.steps);
 }
 

@@ -70,7 +70,7 @@ export const STRINGS = {
     "line": "{tokens} tokens in {seconds} s",
     "lineSpeed": "{speed} tokens per second",
     "linePass": "{length} per pass",
-    "lineSaved": "{percent} % fewer passes",
+    "lineSaved": "{percent} fewer passes",
     "lineSeed": "seed {seed}",
     "plainLine": "plain decoding",
     "lossy": "LOSSY rule {rule}",
@@ -111,7 +111,7 @@ export const STRINGS = {
     "tools": "도구",
     "model": "모델",
     "new": "새 대화",
-    "marks": "미리 쓴 토큰 표시",
+    "marks": "초안 토큰 표시",
     "settings": "설정",
     "theme": "밝은 화면과 어두운 화면 전환",
     "lang": "English",
@@ -175,7 +175,7 @@ export const STRINGS = {
     "line": "토큰 {tokens}개, {seconds}초",
     "lineSpeed": "초당 {speed}개",
     "linePass": "한 번에 {length}개",
-    "lineSaved": "계산 {percent} % 절약",
+    "lineSaved": "계산 {percent} 절약",
     "lineSeed": "시드 {seed}",
     "plainLine": "초안 없이 씀",
     "lossy": "손실 규칙 {rule}",
@@ -240,6 +240,11 @@ export function label(node, key) {
 /** A text by its key, with `{names}` filled in. */
 export function t(key, values = {}) {
   return STRINGS[language][key].replace(/\{(\w+)\}/g, (whole, name) => (name in values ? values[name] : whole));
+}
+
+/** A share as the language writes it. */
+export function percent(share) {
+  return share.toLocaleString(language, { style: "percent" });
 }
 
 /** The number as the language writes it. */

@@ -1,7 +1,7 @@
 // How turns look: a question, an answer that grows, a failure. Knows elements; does not know the server.
 
 import { blocks, render } from "./markdown.js";
-import { number, t } from "./strings.js";
+import { number, percent, t } from "./strings.js";
 
 const seen = [];
 
@@ -155,7 +155,7 @@ function figures(answer) {
   if (answer.plain) parts.push(t("plainLine"));
   else if (answer.perPass) {
     parts.push(t("linePass", { length: number(answer.perPass, 2) }));
-    if (answer.saved > 0) parts.push(t("lineSaved", { percent: number(100 * answer.saved) }));
+    if (answer.saved > 0) parts.push(t("lineSaved", { percent: percent(answer.saved) }));
   }
   if (answer.request.seed !== undefined) parts.push(t("lineSeed", { seed: answer.request.seed }));
   if (answer.speculation?.lossless === false) parts.push(t("lossy", { rule: answer.speculation.verify ?? "" }));
