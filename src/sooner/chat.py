@@ -26,7 +26,8 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str | None, *, bos_token: str = "", eos_token: str = "") -> None:
-        """Compile ``source``. Raises `UnsupportedModel` if it is no valid template."""
+        """Compile ``source``, which stays readable. Raises `UnsupportedModel` if it is no valid template."""
+        self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._compiled = None if source is None else _Compiled(source)
 

@@ -101,7 +101,8 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     async def chat(body: ChatBody, request: fastapi.Request) -> Response:
         ready = service.ready
         asked = await ready.read(ready.reader.chat, body, request.state.salt)
-        reply = ChatReply(ready.engine.codec, ready.engine.name, ready.fingerprint, **_reply_options(body))
+        options = _reply_options(body)
+        reply = ChatReply(ready.engine.codec, ready.engine.name, ready.fingerprint, calls=asked.calls, **options)
         return await _answer(service, body, request, asked, reply)
 
     @app.post("/v1/completions", summary="Continue a text", **options)

@@ -5,7 +5,7 @@ Knows parameters and this server's limits. Does not know HTTP or how an answer i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sooner.constraint import ConstraintKind, compile_constraint
@@ -16,6 +16,7 @@ from sooner.server.failures import Refusal
 from sooner.server.schema import ChatBody, CommonBody, TextBody
 from sooner.server.settings import Settings
 from sooner.server.switch import DraftSwitch, checked_specs
+from sooner.server.tools import Tools, format_of, template_messages
 from sooner.text import TextCodec
 from sooner.types import Request, Sampling
 
@@ -24,10 +25,14 @@ __all__ = ["Asked", "Reader"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one body asks for. ``drafter``: None for the engine's own (or none, where ``drafting`` is off)."""
+    """What one body asks for. ``drafter``: None for the engine's own (or none, where ``drafting`` is off).
+
+    ``calls``: the format in which function calls are to be read from the text; None where none may be made.
+    """
 
     requests: tuple[Request, ...]
     drafter: Drafter | None = None
+    calls: str | None = None
 
 
 class Reader:
@@ -51,13 +56,15 @@ class Reader:
             raise InvalidRequest("top_logprobs needs logprobs: true", "top_logprobs")
         if body.max_tokens and body.max_completion_tokens and body.max_tokens != body.max_completion_tokens:
             raise InvalidRequest("max_tokens is max_completion_tokens's old name: give one of them", "max_tokens")
-        for name in ("tools", "tool_choice", "parallel_tool_calls"):
-            if getattr(body, name) not in (None, [], "none"):
-                raise InvalidRequest(f"{name} is not supported by this server: leave it out", name)
+        tools = _tools(body)
+        calls = self._call_format() if tools is not None else None
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         sampling = self._sampling(body, logprobs, "top_logprobs", body.max_completion_tokens or body.max_tokens)
-        messages = [_message(message.model_dump(exclude_none=True)) for message in body.messages]
-        return self._asked(body, [messages], sampling, salt, {})
+        messages = template_messages([_message(message.model_dump(exclude_none=True)) for message in body.messages])
+        forced = None if tools is None or calls is None else tools.constraint(calls)
+        prompt = messages if tools is None else self._render(messages, tools)
+        asked = self._asked(body, [prompt], sampling, salt, _constraint(body, self._engine.codec, forced))
+        return replace(asked, calls=calls)
 
     def text(self, body: TextBody, salt: str) -> Asked:
         """One or more texts to continue. Errors as for `chat`."""
@@ -68,10 +75,23 @@ class Reader:
         if len(prompts) * body.n > self._settings.max_n:
             raise InvalidRequest(f"n times the prompts must be at most {self._settings.max_n}", "n")
         sampling = self._sampling(body, body.logprobs, "logprobs", body.max_tokens or 16)
-        return self._asked(body, prompts, sampling, salt, {"raw": True})
+        return self._asked(body, prompts, sampling, salt, _constraint(body, self._engine.codec))
+
+    def _call_format(self) -> str:
+        """How this model writes function calls."""
+        source = getattr(self._engine.template, "source", None)
+        found = format_of(source) if source is not None else None
+        if found is None:
+            raise InvalidRequest("tools: this model's chat template knows no function calls; leave them out", "tools")
+        return found
+
+    def _render(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
+        """The conversation's ids, the model being told of ``tools``."""
+        template: Any = self._engine.template  # one with a source is a `ChatTemplate`
+        return self._engine.codec.encode(template.render(messages, tools=tools.offered), special=True)
 
     def _asked(
-        self, body: CommonBody, prompts: list[Any], sampling: Sampling, salt: str, options: dict[str, Any]
+        self, body: CommonBody, prompts: list[Any], sampling: Sampling, salt: str, constraint: Constraint | None
     ) -> Asked:
         specs = checked_specs(body.draft, self._settings.draft_kinds) if body.draft else ()
         expected = body.prediction.text if body.prediction is not None else ""
@@ -79,13 +99,11 @@ class Reader:
             specs = ("given", "suffix")
         if body.cache_salt is not None:
             salt = f"{salt}/{body.cache_salt}"
-        constraint = _constraint(body, self._engine.codec)
         drafting = {"salt": salt, "drafting": specs is not None, "expected": expected, "constraint": constraint}
         requests = []
         for prompt in prompts:
-            ids = isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int)
-            raw = {} if ids else options
-            requests.append(self._engine.request(prompt, sampling, **drafting, **raw))
+            raw = isinstance(prompt, str)  # conversations come as messages or ids
+            requests.append(self._engine.request(prompt, sampling, **drafting, raw=raw))
         for request in requests:
             self._check_length(request)
         return Asked(tuple(requests), self._switch.drafter(specs) if specs else None)
@@ -137,9 +155,29 @@ class Reader:
             raise InvalidRequest("stream_options needs stream: true", "stream_options")
 
 
-def _constraint(body: CommonBody, codec: TextCodec) -> Constraint | None:
-    """The grammar that the body asks for, compiled; None for none. Raises `InvalidRequest` naming the parameter."""
-    asked: list[tuple[str, ConstraintKind, object]] = []
+def _tools(body: ChatBody) -> Tools | None:
+    """The functions that may be called; None for none. Raises `InvalidRequest` naming the parameter."""
+    if not body.tools:
+        if body.tool_choice not in (None, "none"):
+            raise InvalidRequest("tool_choice needs tools: add them, or leave it out", "tool_choice")
+        return None
+    tools = Tools.read(body.tools, body.tool_choice)
+    if body.parallel_tool_calls is False and tools.choice == "auto":
+        raise InvalidRequest(
+            'parallel_tool_calls: false cannot be promised with tool_choice "auto": use "required" or a name',
+            "parallel_tool_calls",
+        )
+    return None if tools.choice == "none" else tools
+
+
+def _constraint(
+    body: CommonBody, codec: TextCodec, call: tuple[ConstraintKind, str] | None = None
+) -> Constraint | None:
+    """The grammar that the body asks for, compiled; None for none. ``call``: that of a call that must be made.
+
+    Raises `InvalidRequest` naming the parameter.
+    """
+    asked: list[tuple[str, ConstraintKind, object]] = [("tool_choice", *call)] if call is not None else []
     form = body.response_format
     if form is not None and form.type == "json_object":
         asked.append(("response_format", "json_object", None))

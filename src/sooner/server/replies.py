@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from sooner.batch import Handle, Slot
 from sooner.server.figures import figures, usage
+from sooner.server.tools import ToolParser
 from sooner.text import Detokenizer, TextCodec
 from sooner.types import Finish, Step, TokenLogprob
 
@@ -118,14 +119,28 @@ class ChatReply(_Reply):
 
     prefix, kind, chunk_kind = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
+    def __init__(self, *arguments: Any, calls: str | None = None, **options: Any) -> None:
+        """``calls``: the format in which function calls are read from the text; None for none."""
+        super().__init__(*arguments, **options)
+        self._calls = calls
+        self._parsers: dict[int, ToolParser] = {}
+
     def chunk(self, which: int, step: Step) -> dict[str, Any]:
         """See `Reply`."""
-        delta = {"role": "assistant", "content": step.text} if step.index == 0 else {"content": step.text}
+        index, reason = which * self._n + step.choice, _reason(step.finish)
+        delta: dict[str, Any] = {"role": "assistant"} if step.index == 0 else {}
+        if self._calls is None:
+            delta["content"] = step.text
+        else:
+            parser = self._parsers.setdefault(index, self._parser(index))
+            said = parser.feed(step.text) + (parser.finish() if step.finish is not None else [])
+            delta |= {"content": None} | _joined(said) if step.index == 0 else _joined(said)
+            reason = _with_calls(reason, parser)
         choice = {
-            "index": which * self._n + step.choice,
+            "index": index,
             "delta": delta,
             "logprobs": self._logprobs(step.logprobs),
-            "finish_reason": _reason(step.finish),
+            "finish_reason": reason,
         }
         return self._chunk(which, choice, step)
 
@@ -134,12 +149,24 @@ class ChatReply(_Reply):
         text = "".join(step.text for step in steps)
         asked = handle.request.sampling.logprobs is not None
         entries = [entry for step in steps for entry in step.logprobs or ()]
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        reason = _reason(slot.sequence.finish)
+        if self._calls is not None:
+            parser = self._parser(index)
+            parser.feed(text)
+            parser.finish()
+            reason = _with_calls(reason, parser)
+            if parser.calls:
+                message |= {"content": parser.content or None, "tool_calls": parser.calls}
         return {
             "index": index,
-            "message": {"role": "assistant", "content": text, "refusal": None},
+            "message": message,
             "logprobs": self._logprobs(entries if asked else None),
-            "finish_reason": _reason(slot.sequence.finish),
+            "finish_reason": reason,
         }
+
+    def _parser(self, index: int) -> ToolParser:
+        return ToolParser(self._calls or "", key=f"{self.id}/{index}")
 
     def _logprobs(self, entries: Sequence[TokenLogprob] | None) -> dict[str, Any] | None:
         if entries is None:
@@ -158,6 +185,20 @@ class ChatReply(_Reply):
     def _entry(self, token: int, logprob: float) -> dict[str, Any]:
         data = self._codec.token_bytes(token)
         return {"token": self._name(token), "logprob": max(logprob, _LEAST), "bytes": list(data)}
+
+
+def _joined(deltas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Deltas of one step as one: clients take several pieces of one call in a delta for several calls."""
+    content = "".join(delta["content"] for delta in deltas if "content" in delta)
+    calls: dict[int, dict[str, Any]] = {}
+    for piece in (piece for delta in deltas for piece in delta.get("tool_calls", ())):
+        call = calls.setdefault(piece["index"], {**piece, "function": {**piece["function"], "arguments": ""}})
+        call["function"]["arguments"] += piece["function"]["arguments"]
+    return ({"content": content} if content else {}) | ({"tool_calls": list(calls.values())} if calls else {})
+
+
+def _with_calls(reason: str | None, parser: ToolParser) -> str | None:
+    return "tool_calls" if reason == "stop" and parser.calls else reason
 
 
 class TextReply(_Reply):

@@ -124,7 +124,8 @@ class CommonBody(_Strict):
     @property
     def compiles(self) -> bool:
         """Whether a grammar has to be compiled for it."""
-        return self.response_format is not None or self.grammar is not None or self.regex is not None
+        names = ("response_format", "grammar", "regex", "tools")
+        return any(getattr(self, name, None) is not None for name in names)
 
     @model_validator(mode="before")
     @classmethod
