@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sooner.constraint import compile_constraint
 from sooner.errors import InvalidRequest
 from sooner.trace import TraceFile, footer_record, header_record, read_step, step_record
 from sooner.types import ROOT, Draft, Finish, Step, TokenLogprob
 from toy import TreeDrafter, toy_engine
+from toy_json import json_engine
 
 number = st.floats(allow_nan=False, allow_infinity=False)
 logprob = st.one_of(st.just(-math.inf), st.floats(-1e3, 0))
@@ -69,6 +71,14 @@ def test_what_is_no_step_is_refused(record: dict[str, Any]) -> None:
         read_step(record)
 
 
+def test_a_header_holds_the_constraint() -> None:
+    engine = json_engine()
+    constraint = compile_constraint("regex", "ab", engine.codec)
+    handle = engine.submit(engine.request([3], max_tokens=9, constraint=constraint))
+    list(engine.follow(handle))
+    assert header_record(engine, handle)["constraint"] == {"kind": "regex", "source": "ab"}
+
+
 def test_header_and_footer_hold_what_a_replay_needs() -> None:
     engine = toy_engine(TreeDrafter(1))
     handle = engine.submit(engine.request([1, 2, 3], max_tokens=9, seed=3, logit_bias={4: 1.5}, n=2))
@@ -77,6 +87,7 @@ def test_header_and_footer_hold_what_a_replay_needs() -> None:
     assert json.loads(json.dumps(header, allow_nan=False)) == header
     assert (header["prompt"], header["seed"], header["drafter"]) == ([1, 2, 3], 3, "tree")
     assert header["sampling"]["logit_bias"] == {"4": 1.5}
+    assert header["constraint"] is None
     footer = footer_record(engine.completion(handle))
     assert [choice["choice"] for choice in footer["choices"]] == [0, 1]
     assert footer_record(None, "lost")["error"] == "lost"

@@ -5,7 +5,7 @@ Knows the records' fields. Does not know files, models or how anything was compu
 A trace is JSON Lines in UTF-8, written as the steps happen:
 
 - one ``{"type": "header", "schema": 1, ...}``: versions, model, fingerprint, drafter, budget and the whole request
-  (prompt ids, every sampling field, the seed that was used, expected ids, salt, whether it drafts);
+  (prompt ids, every sampling field, the seed that was used, expected ids, salt, whether it drafts, its constraint);
 - one ``{"type": "step", ...}`` per step, with every field of `types.Step` under its own name. Times are milliseconds.
   A log-probability is ``[token, logprob, [[token, logprob], ...]]``, minus infinity being null. Of a sampled draft's
   rows q only their parents are kept, as ``sampled``: a row is as long as the vocabulary;
@@ -37,7 +37,7 @@ _DRAFT_FIELDS = ("tokens", "parents", "confidence", "sources")
 
 def header_record(engine: Engine, handle: Handle, **more: Any) -> dict[str, Any]:
     """What the steps depend on. ``more`` is added as it is (a version, a date)."""
-    request = handle.request
+    request, constraint = handle.request, handle.request.constraint
     drafting = request.drafting and engine.drafter is not None
     return {
         "type": "header",
@@ -56,6 +56,7 @@ def header_record(engine: Engine, handle: Handle, **more: Any) -> dict[str, Any]
         "expected": list(request.expected),
         "salt": request.salt,
         "drafting": request.drafting,
+        "constraint": None if constraint is None else {"kind": constraint.kind, "source": constraint.source},
     }
 
 
