@@ -131,6 +131,19 @@ def test_the_documents_json_is_what_the_server_takes() -> None:
         ChatBody.model_validate(body)
 
 
+def test_the_documents_paths_are_the_servers() -> None:
+    table = DOCUMENT.split("| path |", 1)[1].split("\n\n", 1)[0]
+    named = set(re.findall(r"`(?:POST )?(/[^`]*)`", table))
+
+    async def paths() -> set[str]:
+        async with serving() as (app, _), raw(app) as http:
+            described = set((await http.get("/openapi.json")).json()["paths"])
+            assert (await http.get("/")).status_code == 200
+            return {re.sub(r"\{.*\}", "{id}", path) for path in described} | {"/", "/openapi.json"}
+
+    assert named == asyncio.run(paths())
+
+
 def test_the_documents_pictures_and_files_exist_and_are_small() -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", DOCUMENT) if "://" not in link]
     assert any(link.endswith(".png") for link in links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import importlib.util
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from serving import MESSAGES, client, serving
 
 from sooner.server import otel
 
@@ -92,6 +94,23 @@ def test_a_span_may_begin_and_end_in_different_contexts(spans: Any) -> None:
     contextvars.copy_context().run(life.__enter__)
     contextvars.copy_context().run(life.__exit__, None, None, None)
     assert len(spans()) == 1
+
+
+@with_sdk
+def test_a_request_is_one_span_whatever_the_framework_would_add(spans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opentelemetry import trace
+
+    provider: Any = getattr(trace.get_tracer, "__self__", None)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+
+    async def ask() -> None:
+        async with serving() as (app, _), client(app) as api:
+            await api.chat.completions.create(model="toy", messages=MESSAGES, seed=3, max_tokens=24)
+
+    asyncio.run(ask())
+    (found,) = spans()
+    assert found.attributes["gen_ai.request.model"] == "toy"
+    assert found.attributes["gen_ai.usage.output_tokens"] > 1
 
 
 @with_sdk

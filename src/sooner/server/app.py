@@ -76,7 +76,14 @@ def create_app(service: Service) -> FastAPI:
         yield
         await service.stop()
 
-    app = FastAPI(title="sooner", version=sooner.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="sooner",
+        version=sooner.__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are in `otel`, and hold no text
+    )
     app.add_middleware(Gate, settings=service.settings)
     for kind in (RequestValidationError, HTTPException, SoonerError, Exception):
         app.add_exception_handler(kind, _failed)

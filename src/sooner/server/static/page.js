@@ -198,7 +198,7 @@ function language(code) {
   remember("localStorage", "language", code);
   $("lang").textContent = t("lang");
   $("lang").lang = code === "ko" ? "en" : "ko";
-  label($("lang"), "langLabel");
+  $("lang").title = t("langLabel");
   label($("send"), talk.busy ? "stop" : "send");
   sample(document.querySelector("[data-marked]"), t("sample"));
   $("ideas").replaceChildren(...IDEAS.map(idea));

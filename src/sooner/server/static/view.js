@@ -21,7 +21,7 @@ export function make(tag, className = "", ...children) {
 
 /** Who speaks, for screen readers. */
 function heading(key) {
-  const node = make("h3", "unseen", t(key));
+  const node = make("h2", "unseen", t(key));
   node.dataset.t = key;
   return node;
 }
