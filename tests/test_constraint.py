@@ -185,6 +185,13 @@ BAD: list[tuple[Any, Any, str, str]] = [
         "response_format",
         "too l",
     ),
+    (
+        "json_schema",
+        {"allOf": [{"type": "string", "pattern": f".*a.{{{i}}}"} for i in range(60)]},
+        "response_format",
+        "1 s",
+    ),
+    ("json_schema", {"oneOf": [{"type": "null"}, {"enum": [None, 1]}]}, "response_format", "write anyOf"),
     ("json_schema", '{"multiple\\u004ff": 1000003}', "response_format", "more than 1 s"),
     ("grammar", 'start: %json {"multipleOf": 1000003}', "grammar", "more than 1 s"),
     ("grammar", ["start"], "grammar", "list"),

@@ -110,7 +110,7 @@ def test_a_grammar_that_advances_once_per_step_is_caught() -> None:
         assert got != want
 
 
-@pytest.mark.parametrize("rule", ["coupled", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["coupled", "rejection", "block", "typical:epsilon=0.5", "lenience:lenience=0.3"])
 @pytest.mark.parametrize("malicious", [False, True])
 def test_eight_hostile_drafts_in_parallel_and_every_text_is_in_the_grammar(rule: str, malicious: bool) -> None:
     engine = json_engine(RandomDrafter(vocab_size=V, tree=True, malicious=malicious), budget=12)
@@ -281,3 +281,9 @@ def test_follow_keeps_budget_and_depth_and_the_likeliest() -> None:
 def test_pieces_beyond_the_vocabulary_are_never_allowed() -> None:
     answer = json_engine().generate([3], constraint=CONSTRAINTS[1], logit_bias={V - 1: 100.0}, max_tokens=20)
     assert max(answer.token_ids) < len(PIECES)
+
+
+def test_an_empty_text_may_be_all_there_is() -> None:
+    empty = compile_constraint("grammar", 'start: ""', CODEC)
+    answer = json_engine(RandomDrafter(vocab_size=V)).generate([3], constraint=empty, max_tokens=5)
+    assert (answer.text, answer.finish_reason) == ("", "stop")

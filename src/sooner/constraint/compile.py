@@ -29,7 +29,8 @@ COMPILE_SECONDS = 2
 """Seconds of processor time that compiling may take."""
 
 _SMALL = 4096
-"""A JSON schema up to this many characters compiles in no time, unless it asks for multiples."""
+_DEAR = ("multipleOf", "allOf", "oneOf", "attern", "format", "$ref")
+"""A JSON schema of up to `_SMALL` characters without one of these compiles in no time."""
 
 _JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """One way to set JSON: what is left to the model is the content, and no text is an endless run of spaces."""
@@ -57,8 +58,7 @@ def compile_constraint(kind: ConstraintKind, value: object, codec: TextCodec) ->
         grammar = _grammar(kind, source)
     except Exception as error:  # the library refuses in its own ways; GBNF is read by plain Python
         raise _refused(kind, one_line(error)) from error
-    simple = kind == "json_object" or (kind == "json_schema" and len(source) <= _SMALL and "multipleOf" not in source)
-    if not simple and not affordable(grammar, COMPILE_SECONDS):
+    if not _cheap(kind, source) and not affordable(grammar, COMPILE_SECONDS):
         raise _refused(kind, f"compiling it takes more than {COMPILE_SECONDS} s or 1 GiB; make it simpler")
     limits = rules.LLParserLimits(**BOUNDS, verbose_errors=False)
     matcher: LLMatcher = rules.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
@@ -68,6 +68,12 @@ def compile_constraint(kind: ConstraintKind, value: object, codec: TextCodec) ->
         raise _refused(kind, _reason(matcher.get_error()))
     matcher.reset()
     return CompiledConstraint(kind, source, matcher, codec)
+
+
+def _cheap(kind: ConstraintKind, source: str) -> bool:
+    if kind == "json_schema":
+        return len(source) <= _SMALL and not any(word in source for word in _DEAR)
+    return kind == "json_object"
 
 
 def _source(kind: ConstraintKind, value: object) -> str:
@@ -100,4 +106,6 @@ def _reason(message: str) -> str:
     message = message.replace("<non-verbose/>", "").strip()
     if message in ("", "NoExtensionBias", "NoExtension"):
         return "no text can satisfy it"
+    if message.startswith("oneOf"):
+        return "oneOf is not supported; write anyOf"
     return one_line(ValueError(message))
