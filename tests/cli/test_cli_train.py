@@ -84,7 +84,9 @@ def test_prompts_of_the_user_from_a_file_or_a_pipe(tmp_path: Path) -> None:
         (b"abc\n", ("-o", "/nowhere/t.npz")),
         (b"abc\n", ("-t", "-1")),
         (b"abc\n", ("--tokens", "0")),
-        (b"abc\n", ("--kind", "head")),
+        (b"abc\n", ("--kind", "tail")),
+        (b"abc\n", ("--step", "fit")),
+        (b"abc\n", ("--hours", "1")),
     ],
 )
 def test_bad_input_is_one_line(content: bytes | None, options: tuple[str, ...], tmp_path: Path) -> None:
@@ -94,3 +96,13 @@ def test_bad_input_is_one_line(content: bytes | None, options: tuple[str, ...], 
     result = invoke("train", str(file), *SMALL, "-o", str(tmp_path / "t.npz"), *options)
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result.err
     assert not list(tmp_path.glob("t.npz*"))
+
+
+def test_a_head_needs_its_extra_and_says_so_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sooner.train.head_make.find_spec", lambda name: None)
+    result = invoke("train", "--kind", "head", "-o", str(tmp_path / "head"))
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert 'pip install "sooner[train]"' in result.err
+    assert not list(tmp_path.iterdir())

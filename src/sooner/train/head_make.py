@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -223,8 +224,6 @@ class Workshop:
 
 def torch_or_say() -> None:
     """Raise `MissingExtra` where torch is not installed."""
-    from importlib.util import find_spec
-
     if find_spec("torch") is None:
         raise MissingExtra("training a head", "train")
 

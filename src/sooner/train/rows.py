@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from sooner import tree
 from sooner.errors import InvalidRequest
 from sooner.protocols import Session, Target
+from sooner.store.safetensors import to_bf16
 from sooner.train.collect import Collected
 from sooner.types import Logits, Work
 
-__all__ = ["Passage", "collect_rows", "read_rows", "shards"]
+__all__ = ["Passage", "collect_rows", "likeliest", "read_rows", "shards"]
 
 _CHUNK = 128
 """Most rows scored in one pass: 128 rows of 49,152 logits are 25 MB."""
@@ -116,14 +117,15 @@ def _scored(target: Target, session: Session, tokens: tuple[int, ...]) -> Iterat
         if rows.hidden is None:
             raise InvalidRequest("this target shows no hidden rows: load it with taps")
         session.settle(range(len(draft)))
-        yield (_bf16(rows.hidden), *_likeliest(rows.logits))
+        yield (to_bf16(rows.hidden), *likeliest(rows.logits))
 
 
 def _chunks(tokens: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     return (tokens[i : i + _CHUNK] for i in range(0, len(tokens), _CHUNK))
 
 
-def _likeliest(logits: Logits) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
+def likeliest(logits: Logits) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
+    """The ids ``[n, width]`` of each row's largest logits, best first, and their probabilities at temperature 1."""
     ids = _largest(logits)
     near = np.take_along_axis(logits, ids, axis=1)
     order = np.argsort(-near, axis=1, kind="stable")
@@ -144,12 +146,6 @@ def _largest(logits: Logits) -> NDArray[np.intp]:
     places = (np.sort(best, axis=1)[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(n, -1)
     within = np.argpartition(np.take_along_axis(logits, places, axis=1), -width, axis=1)[:, -width:]
     return np.take_along_axis(places, np.sort(within, axis=1), axis=1)
-
-
-def _bf16(rows: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The upper halves, rounded to nearest even; exact where the target computes bf16."""
-    bits = np.ascontiguousarray(rows).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def _save(folder: Path, passages: list[Passage], texts: int) -> None:
