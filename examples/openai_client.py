@@ -1,72 +1,53 @@
-"""OpenAI's own client against `sooner serve`: `python examples/openai_client.py [http://127.0.0.1:8000/v1 [KEY]]`.
+"""OpenAI's own client against `sooner serve`: a streamed answer, a predicted one, and what drafting did.
 
-Without an address it starts a server for itself. `pip install openai` brings the client.
+pip install "sooner[serve]" openai
 """
 
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from openai import OpenAI
-from openai.types.chat import ChatCompletionUserMessageParam
+
+COMMAND = [sys.executable, "-m", "sooner", "serve", "--port", "0"]  # port 0: any that is free
 
 
-@contextmanager
-def address() -> Iterator[str]:
-    """The server named on the command line, or one on a free port of this machine."""
-    if len(sys.argv) > 1:
-        yield sys.argv[1]
-        return
-    command = [sys.executable, "-m", "sooner", "serve", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            base = server.stderr.readline().split()[-1]  # ... listening on http://127.0.0.1:43210
-            while not ready(base):
-                time.sleep(0.1)
-            yield f"{base}/v1"
-        finally:
-            server.terminate()
+def address_of(server: subprocess.Popen[str]) -> str:
+    """Where the server listens, once its model is there: both are lines of its log."""
+    address = ""
+    for line in server.stderr or ():
+        address = line.split()[-1] if "listening on" in line else address
+        if "is ready" in line:
+            return address
+    raise SystemExit("the server did not start")
 
 
-def ready(base: str) -> bool:
-    """Whether the model is there."""
-    try:
-        with urlopen(f"{base}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except URLError:
-        return False
-
-
-with address() as url:
-    client = OpenAI(base_url=url, api_key=sys.argv[2] if len(sys.argv) > 2 else "none")
+def ask(client: OpenAI) -> None:
+    """Two requests."""
     model = client.models.list().data[0].id
-    question: ChatCompletionUserMessageParam = {"role": "user", "content": "List the numbers from one to twelve."}
-
-    # as it is written; the last chunk has the figures
-    stream = client.chat.completions.create(
+    for chunk in client.chat.completions.create(
         model=model,
-        messages=[question],
+        messages=[{"role": "user", "content": "Why is the sky blue? One sentence."}],
         temperature=0,
-        max_tokens=48,
+        max_tokens=40,
         stream=True,
-        stream_options={"include_usage": True},
-    )
-    text = ""
-    for chunk in stream:
-        if chunk.choices:
-            text += chunk.choices[0].delta.content or ""
-            print(chunk.choices[0].delta.content or "", end="", flush=True)
-        elif chunk.model_extra:
-            figures = chunk.model_extra["metrics"]["speculative_decoding"]
-            print(f"\n{figures['mean_acceptance_length']:.2f} tokens per drafting pass")
+    ):
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+    print()
 
-    # the same without drafting: one more parameter, and the same text
-    plain = client.chat.completions.create(
-        model=model, messages=[question], temperature=0, max_tokens=48, extra_body={"draft": "none"}
+    code = "def mean(values):\n    return sum(values) / len(values)\n"
+    answer = client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": f"Repeat this code:\n\n{code}"}],
+        temperature=0,
+        max_tokens=40,
+        prediction={"type": "content", "content": code},
     )
-    assert plain.choices[0].message.content == text
+    print((answer.model_extra or {})["metrics"]["speculative_decoding"])
+
+
+with subprocess.Popen(COMMAND, stderr=subprocess.PIPE, text=True, encoding="utf-8") as server:
+    try:
+        with OpenAI(api_key="none", base_url=f"{address_of(server)}/v1") as client:
+            ask(client)
+    finally:
+        server.terminate()

@@ -16,11 +16,12 @@ from fastapi import FastAPI
 from serving import MESSAGES, client, raw, serving, toy_engine
 
 from sooner.errors import ModelNotFound
+from sooner.protocols import Context
 from sooner.server import Service, Settings
 from sooner.targets.toy import ToyTarget
-from sooner.types import Rows, Work
+from sooner.types import Draft, Rows, Work
 from test_engine_laws import check_free
-from toy import V
+from toy import TreeDrafter, V
 
 BODY: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 400, "ignore_eos": True, "seed": 3, "temperature": 0.8}
 
@@ -128,7 +129,7 @@ def test_a_reader_who_takes_nothing_is_let_go() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_deadline_is_told_and_frees_the_place(stream: bool) -> None:
     async def test() -> None:
-        async with serving(toy_engine(Slow()), Settings(timeout_s=0.1)) as (app, service), raw(app) as http:
+        async with serving(toy_engine(Slow(0.005)), Settings(timeout_s=0.5)) as (app, service), raw(app) as http:
             reply = await http.post("/v1/chat/completions", json=BODY | {"stream": stream})
             if stream:
                 events = reply.text.strip().split("\n\n")
@@ -152,6 +153,8 @@ def test_a_full_queue_says_when_to_come_back() -> None:
             running = [asyncio.create_task(Caller(app, BODY | {"max_tokens": 60}).call()) for _ in range(4)]
             while service.ready.driver._choices < 4:
                 await asyncio.sleep(0.001)
+            never = await http.post("/v1/chat/completions", json=BODY | {"n": 5})
+            assert (never.status_code, never.json()["error"]["param"]) == (400, "n")
             refused = await http.post("/v1/chat/completions", json=BODY)
             assert refused.status_code == 429
             assert 1 <= int(refused.headers["retry-after"]) <= 60
@@ -208,6 +211,24 @@ def test_a_fault_in_the_loop_itself_ends_the_answers_not_the_server(caplog: pyte
     run(test())
 
 
+def test_a_drafter_that_fails_is_off_and_takes_no_other_with_it() -> None:
+    class Fails(TreeDrafter):
+        def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+            raise RuntimeError("no idea")
+
+    async def test() -> None:
+        async with serving(toy_engine(drafter=Fails(0))) as (app, service), raw(app) as http:
+            greedy = BODY | {"temperature": 0.0, "max_tokens": 100}
+            first = (await http.post("/v1/chat/completions", json=greedy)).json()
+            assert "tree failed and is off" in first["metrics"]["speculative_decoding"]["warning"]
+            other = (await http.post("/v1/chat/completions", json=greedy | {"draft": "ngram"})).json()
+            assert other["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
+            assert other["choices"][0]["message"] == first["choices"][0]["message"]
+            await settled(service)
+
+    run(test())
+
+
 def test_while_the_model_loads_callers_are_told_to_wait() -> None:
     async def test() -> None:
         go = threading.Event()
@@ -244,8 +265,8 @@ def test_a_model_that_cannot_be_loaded_is_kept_for_the_command_line() -> None:
 
 def test_draining_ends_what_runs_and_takes_nothing_new() -> None:
     async def test() -> None:
-        async with serving(toy_engine(Slow()), Settings(drain_s=0.15)) as (app, service), raw(app) as http:
-            short = asyncio.create_task(http.post("/v1/chat/completions", json=BODY | {"max_tokens": 10}))
+        async with serving(toy_engine(Slow(0.005)), Settings(drain_s=1.0)) as (app, service), raw(app) as http:
+            short = asyncio.create_task(http.post("/v1/chat/completions", json=BODY | {"max_tokens": 3}))
             long = asyncio.create_task(http.post("/v1/chat/completions", json=BODY | {"stream": True}))
             while service.ready.driver.running < 2:
                 await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sooner.engine import Engine, Handle
-from sooner.errors import SoonerError, TargetError
+from sooner.errors import InvalidRequest, SoonerError, TargetError
 from sooner.protocols import Drafter
 from sooner.server.failures import Refusal, busy, drained, too_slow
 from sooner.server.settings import Settings
@@ -107,9 +107,12 @@ class Driver:
     async def submit(self, requests: Sequence[Request], started: float, drafter: Drafter | None = None) -> Job:
         """A job for ``requests``, all accepted by the engine. ``started``: when it was asked for (`time.perf_counter`).
 
-        Raises `InvalidRequest` for what the engine refuses, `Refusal` when the queue is full or the server goes down.
+        Raises `InvalidRequest` for what the engine or the queue could never take, `Refusal` when the queue is full or
+        the server goes down.
         """
         job = Job(requests, started, started + self._settings.timeout_s, drafter)
+        if job.choices > self._most:
+            raise InvalidRequest(f"n must be at most {self._most} on this server, not {job.choices}", "n")
         if self._draining:
             raise drained()
         if self._choices + job.choices > self._most:

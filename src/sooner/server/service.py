@@ -62,7 +62,7 @@ class Ready:
 
     def warning(self) -> str | None:
         """What the engine complains of."""
-        return self.engine.warning
+        return self.engine.warning or self.switch.warning
 
 
 class Service:

@@ -5,10 +5,10 @@ Knows drafters by contract and by name. Does not know requests or text.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TypeAlias
 
 from sooner.draft import parse_spec
@@ -17,6 +17,8 @@ from sooner.protocols import Context, Drafter
 from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
 
 __all__ = ["DraftSwitch", "Specs", "checked_specs"]
+
+log = logging.getLogger("sooner.server")
 
 Specs: TypeAlias = tuple[str, ...]
 """Short forms of drafters whose guesses are merged; empty is the server's own drafter."""
@@ -47,12 +49,13 @@ def checked_specs(text: str, kinds: Sequence[str]) -> Specs | None:
 class DraftSwitch:
     """A drafter that asks, for each sequence, the drafter assigned to it, or ``default`` (None: no draft).
 
-    ``make`` builds drafters from short forms. One that a request asked for and that fails drafts nothing from then on;
-    the default's failures are the engine's to handle.
+    ``make`` builds drafters from short forms. One that fails drafts nothing from then on, and takes no other with it;
+    ``warning`` says so of the default.
     """
 
     def __init__(self, default: Drafter | None, make: Callable[[Specs], Drafter]) -> None:
         self.default = default
+        self.warning: str | None = None
         self._make = make
         self._lock = threading.Lock()
         self._made: OrderedDict[Specs, Drafter] = OrderedDict()
@@ -102,37 +105,42 @@ class DraftSwitch:
     def observe(self, step: Step, rows: Rows) -> None:
         """Let the sequence's drafter learn."""
         drafter = self._assigned.get(step.sequence, self.default)
-        if drafter is self.default:
-            if drafter is not None:
-                drafter.observe(step, rows)
-        elif drafter is not None and id(drafter) not in self._failed:
+        if drafter is not None and id(drafter) not in self._failed:
             try:
                 drafter.observe(step, rows)
-            except Exception:  # what one request asked for must not take the others' drafter down
-                self._failed.add(id(drafter))
+            except Exception as error:  # a user's drafter, or one that a request asked for
+                self._fail(drafter, error)
 
     def forget(self, id: int) -> None:
         """The sequence ended, or the engine wants its cache back; the assignment lasts until `release`."""
         drafter = self._assigned.get(id, self.default)
-        if drafter is self.default:
-            if drafter is not None:
+        if drafter is not None:
+            try:
                 drafter.forget(id)
-        elif drafter is not None:
-            with suppress(Exception):  # as in observe
-                drafter.forget(id)
+            except Exception as error:  # as in observe
+                self._fail(drafter, error)
 
     def release(self, id: int) -> None:
         """The sequence ended."""
         self._assigned.pop(id, None)
 
     def _ask(self, drafter: Drafter, contexts: Sequence[Context]) -> list[Draft]:
-        if drafter is self.default:
-            return drafter.propose(contexts)
         try:
-            return drafter.propose(contexts)
-        except Exception:  # as in observe
-            self._failed.add(id(drafter))
+            drafts = drafter.propose(contexts)
+            if len(drafts) != len(contexts):
+                raise ValueError(f"{len(drafts)} drafts for {len(contexts)} sequences")
+            return drafts
+        except Exception as error:  # as in observe
+            self._fail(drafter, error)
             return [EMPTY_DRAFT] * len(contexts)
+
+    def _fail(self, drafter: Drafter, error: Exception) -> None:
+        if id(drafter) not in self._failed:
+            self._failed.add(id(drafter))
+            message = f"drafter {drafter.name} failed and is off: {type(error).__name__}: {error}"
+            log.warning("%s", message)
+            if drafter is self.default:
+                self.warning = message
 
     def _evict(self) -> None:
         used = set(map(id, list(self._assigned.values())))  # copied at one go: the engine's thread assigns
