@@ -43,7 +43,7 @@ class GoodputController:
         self._context = 0.0
         self._asked = self._fresh = False
         self._expected: tuple[int, float, float] | None = None
-        self._extra_ms = 0.0
+        self._extra_ms = self._plain_ms = 0.0
         self._missed_ms = 0.0
         self._pace = 1.0 / (self.price.curve.ms[0] + overhead_ms)
 
@@ -53,7 +53,7 @@ class GoodputController:
         self._context = sum(len(context.tokens) for context in contexts) / max(len(contexts), 1)
         self._asked = self._fresh = True
         self._expected = None
-        self._extra_ms = 0.0
+        self._extra_ms = self._plain_ms = 0.0
         if not self._allowance.open:
             self._asked = False
             return [0] * len(contexts)
@@ -88,7 +88,7 @@ class GoodputController:
         sequences = max(self._sequences, 1)
         if self._fresh:  # the first step of the pass
             self._fresh = False
-            self._allowance.passed(self._plain_ms())
+            self._allowance.passed(self._plain_ms or self._one(2 * sequences))
             if self._asked:
                 self._allowance.drafted(step.draft_ms + self._extra_ms)
             if self._expected is not None:
@@ -102,15 +102,12 @@ class GoodputController:
         """Sampled drafts as they are, and nothing else."""
         kept = [draft if draft.q else EMPTY_DRAFT for draft in drafts]
         rows = 2 * max(self._sequences, len(drafts)) + sum(max(0, len(draft) - 1) for draft in kept)
-        self._extra_ms = self._pass_ms(rows) - self._plain_ms()
+        self._plain_ms = self._one(2 * max(self._sequences, 1))
+        self._extra_ms = self._one(rows) - self._plain_ms
         return kept
 
-    def _plain_ms(self) -> float:
-        return self._pass_ms(2 * max(self._sequences, 1))
-
-    def _pass_ms(self, rows: int) -> float:
-        padded, _ = self.price.pad(np.array([float(rows)]))
-        return float(self.price.steady(padded, max(self._sequences, 1), np.zeros(1), self._context)[0])
+    def _one(self, rows: int) -> float:
+        return self.price.one(rows, max(self._sequences, 1), self._context)
 
     def _prefixes(
         self, drafts: Sequence[Draft], offers: Sequence[tuple[float, int, int]]
@@ -144,6 +141,7 @@ class GoodputController:
         sequences = max(self._sequences, 1)
         padded, ready = self.price.pad(rows)
         ms = self.price.steady(padded, sequences, branches, self._context)
+        self._plain_ms = float(ms[0])
         change_ms = self.price.curve.change_ms
         if self.price.ready:
             ms = ms + np.where(ready | (padded == self.price.width), 0.0, change_ms)
@@ -173,6 +171,6 @@ class GoodputController:
 
     def _take(self, choice: int, rows: float, ms: float, expected: Series) -> int:
         self._expected = choice + max(self._sequences, 1), rows, ms
-        self._extra_ms = max(0.0, ms - self._plain_ms())
+        self._extra_ms = max(0.0, ms - self._plain_ms)
         self._pace += _PACE * (float(expected[choice]) / (ms + self._overhead_ms) - self._pace)
         return choice

@@ -70,6 +70,11 @@ class Price:
             ms = np.where(rows == width, ms * self._factor.get(width, _READY), ms)
         return ms
 
+    def one(self, rows: int, sequences: int, context: float) -> float:
+        """Milliseconds of a single such pass, padded."""
+        padded, _ = self.pad(np.array([float(rows)]))
+        return float(self.steady(padded, sequences, np.zeros(1), context)[0])
+
     def observe(self, rows: float, expected_ms: float, ms: float) -> None:
         """A pass of ``rows`` (padded) rows that was expected to take ``expected_ms`` took ``ms``."""
         if ms <= 0.0 or expected_ms <= 0.0:
