@@ -6,6 +6,7 @@ Knows batches, the optimiser and checkpoints. Does not know how rows come about 
 from __future__ import annotations
 
 import copy
+import io
 import os
 import pickle
 import random
@@ -140,9 +141,11 @@ class Fit:
             "optimiser": self.optimiser.state_dict(),
             "place": (self.batches, self.seen, self.epoch, self.order, self.within),
         }
+        written = io.BytesIO()  # torch's own writer reports a full disk as something else than an OSError
+        torch.save(state, written)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            torch.save(state, unfinished)
+            unfinished.write_bytes(written.getbuffer())
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
