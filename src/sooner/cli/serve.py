@@ -12,7 +12,6 @@ from sooner.cli import options as o
 from sooner.cli.engine import engine_options, open_engine, startup_lines
 from sooner.cli.groups import taking
 from sooner.errors import InvalidRequest, MissingExtra
-from sooner.verify import create_verifier
 
 if TYPE_CHECKING:
     from sooner.engine import Engine
@@ -133,6 +132,8 @@ def serve(
     verbose: o.Verbose = False,
 ) -> None:
     """Serve the model (see HELP)."""
+    from sooner.verify import create_verifier
+
     if name is not None and model is not None:
         raise InvalidRequest("MODEL and --model name two models: keep one of them", "model")
     options = engine_options({**context.params, "model": name or model})
