@@ -71,7 +71,8 @@ def test_rows_are_the_targets_own_and_lie_beside_their_tokens(engine: Engine, tm
 
 @pytest.mark.parametrize("size", [7, 30, 320, 1536, 4096, 4100])
 def test_the_likeliest_successors_are_found_in_vocabularies_of_any_size(size: int) -> None:
-    logits = np.random.default_rng(size).permutation(5 * size).reshape(5, size).astype(np.float32) / size
+    drawn = np.random.default_rng(size).permutation(5 * size).reshape(5, size) / size
+    logits = drawn.astype(np.float32)
     ids, chances = likeliest(logits)
     width = min(24, size)
     assert np.array_equal(ids, np.argsort(-logits, axis=1)[:, :width])
