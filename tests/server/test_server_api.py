@@ -206,6 +206,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"draft": "kind=ngram,maxx=3"}, "draft"),
     ({"draft": "="}, "draft"),
     ({"prediction": {"type": "content"}}, "prediction.content"),
+    ({"prediction": {"type": "content", "content": "ab"}, "draft": "ngram"}, "draft"),
 ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sooner.constraint import ConstraintKind, compile_constraint
+from sooner.draft import parse_spec
 from sooner.engine import Engine
 from sooner.errors import InvalidRequest, nearest
 from sooner.protocols import Constraint, Drafter
@@ -97,6 +98,8 @@ class Reader:
         expected = body.prediction.text if body.prediction is not None else ""
         if expected and specs == ():
             specs = ("given", "suffix")
+        elif expected and specs is not None and parse_spec(specs[0])["kind"] != "given":
+            raise InvalidRequest("prediction is read by the drafter given alone: leave out draft, or name it", "draft")
         if body.cache_salt is not None:
             salt = f"{salt}/{body.cache_salt}"
         drafting = {"salt": salt, "drafting": specs is not None, "expected": expected, "constraint": constraint}
