@@ -217,17 +217,12 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(files: ModelFiles, collected: 
         "shop.fit(hours=1, every=0.5, progress=lambda fit, judged, share: print(fit.seen, flush=True))\n"
     )
     cache = {"SOONER_CACHE": str(files.folder.parents[1])}
-    running = subprocess.Popen(
-        [sys.executable, "-c", code, files.source, str(shop.out)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **cache},
-    )
-    assert running.stdout is not None
-    first = int(running.stdout.readline())
-    time.sleep(0.3)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
+    command = [sys.executable, "-c", code, files.source, str(shop.out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **cache}) as running:
+        assert running.stdout is not None
+        first = int(running.stdout.readline())
+        time.sleep(0.3)
+        running.send_signal(signal.SIGKILL)
     assert Fit.sizes(shop.checkpoint)[0].window == 16
     seen: list[int] = []
     shop.fit(hours=0.5 / 3600, every=0.1, progress=lambda fit, judged, share: seen.append(fit.seen))
