@@ -91,7 +91,7 @@ def test_loading_uses_it() -> None:
 
     def tuned() -> tuple[str | Drafter | None, int | None]:
         said.clear()
-        return _tuned(target, codec, "", said.append)
+        return _tuned(target, codec, "", said.append, remember=False)
 
     assert (tuned(), said) == (("cascade", None), [])
     save_profile(target.fingerprint, Profile(("suffix", "ngram:max=3"), 5))
