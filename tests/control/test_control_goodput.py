@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,6 +128,23 @@ def test_drafts_that_promise_and_never_hold_cost_a_bounded_share(monkeypatch: py
     assert lost(GoodputController(STEEP), 600, right=True)[1] == 600
     monkeypatch.setattr(Allowance, "open", True)
     assert lost(GoodputController(STEEP), 600)[0] > 0.3  # the negative control: what unbounded trust costs
+
+
+def test_what_a_user_expects_is_tried_whatever_guesses_have_lost() -> None:
+    controller = GoodputController(STEEP)
+    lost(controller, 20)
+    told = replace(context(1), expected=(1, 2))
+    assert controller.budgets([context(), told])[0] == 0
+    assert controller.budgets([context(), told])[1] > 0
+
+
+def test_an_accident_does_not_stop_drafting() -> None:
+    allowance = Allowance()
+    allowance.passed(10.0)
+    allowance.drafted(500.0, 0.0)
+    assert allowance.open
+    allowance.drafted(0.0, 500.0)
+    assert not allowance.open
 
 
 def test_after_a_winning_streak_little_more_may_be_lost() -> None:

@@ -34,7 +34,7 @@ def engine(default_files: ModelFiles) -> Engine:
 
 
 def body(i: int) -> dict[str, Any]:
-    question = ("Why is the sky blue?", "Name a river.")[i % 2]
+    question = "Name a river." if i % 6 in (1, 3) else "Why is the sky blue?"
     return {"model": "", "max_tokens": 24, "messages": [{"role": "user", "content": question}], **BODIES[i % 6]}
 
 

@@ -38,9 +38,12 @@ class Allowance:
         self._plain_ms = plain_ms
         self._add(_SHARE * plain_ms)
 
-    def drafted(self, spent_ms: float) -> None:
-        """Drafting made a pass so much longer."""
-        self._add(-spent_ms)
+    def drafted(self, own_ms: float, extra_ms: float) -> None:
+        """Drafting took ``own_ms`` and made the pass ``extra_ms`` longer.
+
+        More of the first than a plain pass takes is an accident: an index was built, or the machine was busy.
+        """
+        self._add(-min(own_ms, self._plain_ms) - extra_ms)
 
     def saved(self, tokens: int, sequences: int) -> None:
         """A text of ``sequences`` in the pass grew by ``tokens`` more than one."""

@@ -31,33 +31,34 @@ class GoodputController:
     another width than the last may cost more, so the width stays while that pays, and rows up to it are free; where
     the target has graphs ready for some widths, the pass takes one of those. ``budget``: most candidates asked of the
     drafter per sequence. ``overhead_ms``: what a step costs besides its pass. Drafting that does not pay is stopped by
-    its `Allowance`, and tried again now and then.
+    its `Allowance`, and tried again now and then; texts whose user said what is expected have one of their own.
     """
 
     def __init__(self, price: Price | CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
         self.price = price if isinstance(price, Price) else Price(price)
         self._budget = budget
         self._overhead_ms = overhead_ms
-        self._allowance = Allowance()
+        self._allowances = {expected: Allowance() for expected in (False, True)}
+        self._kinds: dict[int, bool] = {}
         self._sequences = 0
         self._context = 0.0
-        self._asked = self._fresh = False
+        self._asked: set[bool] = set()
+        self._fresh = False
         self._expected: tuple[int, float, float] | None = None
         self._extra_ms = self._plain_ms = 0.0
         self._missed_ms = 0.0
         self._pace = 1.0 / (self.price.curve.ms[0] + overhead_ms)
 
     def budgets(self, contexts: Sequence[Context]) -> list[int]:
-        """The cap on candidates; zero for all while drafting is not allowed to cost more."""
+        """The cap on candidates; zero while drafting is not allowed to cost more."""
         self._sequences = len(contexts)
         self._context = sum(len(context.tokens) for context in contexts) / max(len(contexts), 1)
-        self._asked = self._fresh = True
+        self._kinds = {context.id: bool(context.expected) for context in contexts}
+        self._asked = {kind for kind in self._kinds.values() if self._allowances[kind].open}
+        self._fresh = True
         self._expected = None
         self._extra_ms = self._plain_ms = 0.0
-        if not self._allowance.open:
-            self._asked = False
-            return [0] * len(contexts)
-        return [self._budget] * len(contexts)
+        return [self._budget if self._kinds[context.id] in self._asked else 0 for context in contexts]
 
     def select(self, contexts: Sequence[Context], drafts: Sequence[Draft]) -> list[Draft]:
         """The best prefix of the best-first order; sampled drafts are kept as they are (dropping nodes is biased)."""
@@ -88,15 +89,18 @@ class GoodputController:
         sequences = max(self._sequences, 1)
         if self._fresh:  # the first step of the pass
             self._fresh = False
-            self._allowance.passed(self._plain_ms or self._one(2 * sequences))
-            if self._asked:
-                self._allowance.drafted(step.draft_ms + self._extra_ms)
+            plain_ms = self._plain_ms or self._one(2 * sequences)
+            for kind in set(self._kinds.values()):
+                self._allowances[kind].passed(plain_ms)
+            shares = len(self._asked)
+            for kind in self._asked:
+                self._allowances[kind].drafted(step.draft_ms / shares, self._extra_ms / shares)
             if self._expected is not None:
                 fed, rows, ms = self._expected
                 if step.pass_rows == fed:  # else somebody's prompt was read in the same pass
                     self.price.observe(rows, ms, step.score_ms)
         if step.accepted:
-            self._allowance.saved(step.accepted, sequences)
+            self._allowances[self._kinds.get(step.sequence, False)].saved(step.accepted, sequences)
 
     def _whole(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Sampled drafts as they are, and nothing else."""
