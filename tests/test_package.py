@@ -173,7 +173,7 @@ def test_the_wheel_runs_in_a_clean_venv(tmp_path: Path) -> None:
     assert "sooner/py.typed" in names
     modules = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob("*.py")}
     assert modules == {name for name in names if name.endswith(".py")}
-    assert sdist.stat().st_size < 2e6
+    assert sdist.stat().st_size < 3e6  # the successor table of the default model is most of it
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     binaries = tmp_path / "venv" / "bin"
     subprocess.run([binaries / "python", "-m", "pip", "install", "--quiet", str(wheel)], check=True)
