@@ -19,7 +19,7 @@ from sooner.types import Draft, Work
 
 __all__ = ["CostCurve", "measure_cost"]
 
-_ROWS = (2, 3, 4, 6, 8, 12, 16, 24)
+_ROWS = (2, 4, 6, 8, 16, 24)
 
 _FAR = 4
 """How many times the first context is the one that shows what context costs."""
@@ -80,7 +80,7 @@ class CostCurve:
         return curve
 
 
-def measure_cost(target: Target, *, context: int = 192, repeats: int = 3) -> CostCurve:
+def measure_cost(target: Target, *, context: int = 128, repeats: int = 2) -> CostCurve:
     """Measure a target in under two seconds for a small model. Interleaved, the quicker quarter, monotone in rows.
 
     A target too small for the widest pass gets `NOMINAL`.
