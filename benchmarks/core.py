@@ -11,6 +11,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ import sooner
 from sooner.bench import Ratio, ratio
 from sooner.control.cost import measure_cost
 from sooner.engine import Engine
+from sooner.targets.openvino import OpenVINOTarget
 
 TOKENS = 128
+
+LANES = (2, 4, 8, 16)
 
 
 def as_dict(found: Ratio) -> dict[str, Any]:
@@ -110,8 +114,21 @@ def suffix(engine: Engine, rounds: int = 2) -> dict[str, Any]:
 
 
 def passes(engine: Engine) -> dict[str, Any]:
-    """Milliseconds of steady passes by rows, and what a change of width costs on top."""
-    return {"curve": measure_cost(engine.target, repeats=8).to_dict()}
+    """Milliseconds of steady passes by rows and what a change of width costs on top, without lanes and on them; and
+    what a lane takes."""
+    target = engine.target
+    assert isinstance(target, OpenVINOTarget)
+    curve = measure_cost(target, repeats=8)
+    before, begin = _private_mb(), time.perf_counter()
+    target.lanes.build(LANES)
+    built_s, built_mb = time.perf_counter() - begin, _private_mb() - before
+    on_lanes = measure_cost(target, repeats=8)
+    return {
+        "curve": curve.to_dict(),
+        "on_lanes": {"ms": {n: on_lanes.ms[on_lanes.rows.index(n)] for n in LANES}, "change_ms": on_lanes.change_ms},
+        "lane_mb": built_mb / len(LANES),
+        "lane_s": built_s / len(LANES),
+    }
 
 
 def memory(requests: int = 300) -> dict[str, Any]:
@@ -134,6 +151,12 @@ def memory(requests: int = 300) -> dict[str, Any]:
         "growth_mb_last_two_thirds": sizes[-1] - sizes[warm],
         "peak_mb_of_this_process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def _private_mb() -> float:
+    """Memory that is this process's own: without the weights' file, which graphs map together."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) / 1024
 
 
 def _resident_mb() -> float:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -42,39 +39,6 @@ def f(x):
 
 HOSTILE = """<img src=x onerror="document.title='bad'"> <script>document.title='bad'</script>
 [click](javascript:document.title='bad') **<b>bold</b>** `<i>` [ok](https://example.org/?a=1&b=2)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium")
-    assert path, "Chromium is missing: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(browser: Any) -> Callable[..., Any]:
-    """Open the page of a scripted server; scripts must not fail, and nothing may be loaded from elsewhere."""
-
-    @contextmanager
-    def visit(script: Script, **options: Any) -> Iterator[Any]:
-        with serving(script) as url:
-            context = browser.new_context(**{"locale": "en-GB", **options})
-            page = context.new_page()
-            failures: list[str] = []
-            page.on("pageerror", lambda error: failures.append(str(error)))
-            page.on("request", lambda r: None if r.url.startswith(url) else failures.append(r.url))
-            page.set_default_timeout(20_000)
-            page.goto(url)
-            yield page
-            assert failures == []
-            context.close()
-
-    return visit
 
 
 def ask(page: Any, text: str = "Why is the sky blue?", *, wait: bool = True) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -101,7 +102,7 @@ def chat(
     Chat(engine, sampling, system=system, verbose=verbose).loop()
 
 
-class Talk:
+class Talk(ABC):
     """One conversation, whoever answers. ``messages`` are what the model sees, the system message first."""
 
     def __init__(self, *, system: str | None) -> None:
@@ -110,21 +111,21 @@ class Talk:
         self._turns: list[dict[str, str]] = []
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Who answers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _answer(self) -> None:
         """Answer the last message; a refused one is taken out of the conversation again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stats(self) -> None:
         """Say the conversation's figures."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _same_again(self) -> bool:
         """Whether another answer to the same message would be the same text."""
-        raise NotImplementedError
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -1,0 +1,44 @@
+"""The browser of the page's tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from page_server import Script, serving
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    assert path, "Chromium is missing: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Callable[..., Any]:
+    """Open the page of a scripted server; scripts must not fail, and nothing may be loaded from elsewhere."""
+
+    @contextmanager
+    def visit(script: Script, **options: Any) -> Iterator[Any]:
+        with serving(script) as url:
+            context = browser.new_context(**{"locale": "en-GB", **options})
+            page = context.new_page()
+            failures: list[str] = []
+            page.on("pageerror", lambda error: failures.append(str(error)))
+            page.on("request", lambda r: None if r.url.startswith(url) else failures.append(r.url))
+            page.set_default_timeout(20_000)
+            page.goto(url)
+            yield page
+            assert failures == []
+            context.close()
+
+    return visit
