@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from sooner.control.fixed import FixedController
 from sooner.errors import SoonerError, TargetError
 from sooner.noise import NOISE_VERSION, choice_seed, fresh_seed
 from sooner.prompt import Prompt, Template, bad_word_ids, make_request
-from sooner.protocols import Controller, Drafter, Target
+from sooner.protocols import Context, Controller, Drafter, Target
 from sooner.sampling import Processor
 from sooner.sequence import Sequence as Choice
 from sooner.text import TextCodec
@@ -30,6 +30,9 @@ from sooner.tree import sanitise
 from sooner.turns import Turns
 from sooner.types import EMPTY_DRAFT, Draft, Finish, Request, Rows, Sampling, Step, Work
 from sooner.verify import create_verifier
+
+if TYPE_CHECKING:
+    from sooner.control.cost import CostCurve
 
 __all__ = ["Engine", "Handle"]
 
@@ -41,6 +44,8 @@ class Engine:
 
     ``template`` renders chat messages (None: only raw text and token ids are accepted). Without a drafter every
     step's draft is empty. The other options are those of `batch.Batch`. Safe to use from several threads.
+    ``alternatives``, once set, gives the steps of later requests `Odds` that name so many of the likeliest tokens;
+    ``cost`` is what the target's passes cost on this machine, where it was measured.
     """
 
     def __init__(
@@ -64,6 +69,8 @@ class Engine:
         self.name = name
         self.batch = Batch(target, max_running=max_running, chunk=chunk, busy_chunk=busy_chunk)
         self.warning: str | None = None
+        self.alternatives: int | None = None
+        self.cost: CostCurve | None = None
         self._ids = itertools.count()
         self._turns = Turns()
         self._stepping = False
@@ -152,14 +159,26 @@ class Engine:
         return [self._emit(slot, replace(step, overhead_ms=overhead_ms)) for slot, step in steps]
 
     def _draft(self) -> dict[int, Draft]:
-        """Drafts by sequence id, for the sequences that decode. Whatever a drafter returns is made harmless."""
+        """Drafts by sequence id, for the sequences that decode: guesses, and what their grammars force."""
         asking = [s for s in self.batch.running if s.handle.request.drafting and s.sequence.depth_limit and s.decoding]
         if self.drafter is None or not asking:
             return {}
         contexts = [slot.sequence.context(0) for slot in asking]
         budgets = self.controller.budgets(contexts)
-        asked = [(s, replace(c, budget=b)) for s, c, b in zip(asking, contexts, budgets, strict=True) if b > 0]
-        if not asked:
+        contexts = [replace(context, budget=budget) for context, budget in zip(contexts, budgets, strict=True)]
+        proposed = self._propose([(s, c) for s, c in zip(asking, contexts, strict=True) if c.budget > 0])
+        drafts = [
+            s.sequence.constrained(proposed.get(s.sequence.id, EMPTY_DRAFT), c.budget)
+            for s, c in zip(asking, contexts, strict=True)
+        ]
+        if not any(budgets) and not any(map(len, drafts)):
+            return {}
+        chosen = self.controller.select(contexts, drafts)
+        return {slot.sequence.id: draft for slot, draft in zip(asking, chosen, strict=True)}
+
+    def _propose(self, asked: Sequence[tuple[Slot, Context]]) -> dict[int, Draft]:
+        """What the drafter guesses, by sequence id. Whatever it returns is made harmless."""
+        if self.drafter is None or not asked:
             return {}
         contexts = [context for _, context in asked]
         try:
@@ -172,9 +191,7 @@ class Engine:
         except Exception as error:  # a user's drafter must not take the answer down with it
             self._drop_drafter(error)
             return {}
-        drafts = [s.sequence.constrained(draft, c.budget) for (s, c), draft in zip(asked, drafts, strict=True)]
-        chosen = self.controller.select(contexts, drafts)
-        return {slot.sequence.id: draft for (slot, _), draft in zip(asked, chosen, strict=True)}
+        return {slot.sequence.id: draft for (slot, _), draft in zip(asked, drafts, strict=True)}
 
     def _score(self, works: list[tuple[Slot, Work]]) -> list[Rows]:
         try:
@@ -232,9 +249,10 @@ class Engine:
             self._drop_drafter(error)
 
     def _emit(self, slot: Slot, step: Step) -> Step:
-        handle = slot.handle
-        handle.last[step.choice] = time.perf_counter()
-        handle.first.setdefault(step.choice, handle.last[step.choice])
+        handle, now = slot.handle, time.perf_counter()
+        step = replace(step, at_ms=(now - handle.started) * 1e3)
+        handle.last[step.choice] = now
+        handle.first.setdefault(step.choice, now)
         handle.steps.append(_without_rows(step))
         if step.finish is not None:
             self.batch.release(slot)
@@ -270,6 +288,7 @@ class Engine:
             context=self.target.context,
             eos_ids=self.codec.eos_ids,
             choice=choice,
+            alternatives=self.alternatives,
         )
 
     # -- what callers use ----------------------------------------------------------------------------------------

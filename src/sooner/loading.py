@@ -100,7 +100,7 @@ def load(
     if controller is None:
         fixed = budget is not None
         controller = FixedController(budget or 0) if fixed else GoodputController(Price(curve, lambda: target.widths))
-    return Engine(
+    engine = Engine(
         target,
         codec,
         template=template,
@@ -109,6 +109,8 @@ def load(
         name=files.name,
         max_running=max_running,
     )
+    engine.cost = curve
+    return engine
 
 
 def _target(files: ModelFiles, **options: Any) -> OpenVINOTarget:

@@ -60,6 +60,20 @@ class RowLaw:
             return int(self._ids[self._logits.argmax()])
         return int(self._ids[race(self._key, self._ids, self._logits, self._temperature)])
 
+    def odds(self, tokens: Sequence[int], count: int, least: float) -> tuple[list[float], list[tuple[int, float]]]:
+        """The chances of ``tokens``, and the ``count`` likeliest ids of at least ``least``, descending, with theirs.
+
+        At temperature 0 they are those of temperature 1. In the logits' own precision: to be shown, not drawn from.
+        """
+        weights = np.exp((self._logits - self._logits.max()) / (self._temperature or 1.0))
+        total = float(weights.sum(dtype=np.float64))
+        at = np.searchsorted(self._ids, np.array(tokens, np.uint64))
+        inside = np.minimum(at, len(self._ids) - 1)
+        chances = np.where(self._ids[inside] == np.array(tokens, np.uint64), weights[inside] / total, 0.0)
+        likely = np.flatnonzero(weights >= least * total)
+        likely = likely[np.argsort(-weights[likely], kind="stable")[:count]]
+        return [float(p) for p in chances], [(int(self._ids[i]), float(weights[i]) / total) for i in likely]
+
     def near(self, margin: float) -> tuple[Ids, Probabilities]:
         """The surviving ids within ``margin`` nats of the likeliest, ascending, with probabilities that sum to one.
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence as Tokens
 from sooner.draft.forced import follow
 from sooner.errors import ContextOverflow, InvalidRequest
 from sooner.noise import Domain, StepCoins
-from sooner.protocols import Context, Law, Session, Verifier
-from sooner.sampling import Processor
+from sooner.protocols import Context, Session, Verifier
+from sooner.sampling import Processor, RowLaw
 from sooner.stopping import StopStrings
 from sooner.text import Detokenizer
 from sooner.types import (
@@ -21,6 +21,7 @@ from sooner.types import (
     Draft,
     Finish,
     Logits,
+    Odds,
     Request,
     Rows,
     Step,
@@ -32,12 +33,16 @@ from sooner.types import (
 
 __all__ = ["Sequence"]
 
+_LEAST = 0.001
+"""What a token must be worth to be named among the likeliest."""
+
 
 class Sequence:
     """One choice of a request, from prompt to finish.
 
     Everything that looks at an emitted token happens in `commit`, one token at a time, before it is emitted; so no
-    rule can depend on how tokens fall into steps.
+    rule can depend on how tokens fall into steps. ``alternatives``: how many of the likeliest tokens each step's `Odds`
+    name; None for no odds.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Sequence:
         context: int,
         eos_ids: frozenset[int] = frozenset(),
         choice: int = 0,
+        alternatives: int | None = None,
     ) -> None:
         _check_prompt(request.prompt, processor.vocab_size, context)
         self.request = request
@@ -64,6 +70,7 @@ class Sequence:
         self._processor = processor
         self._verifier = verifier
         self._detokenizer = detokenizer
+        self._alternatives = alternatives
         sampling = request.sampling
         self._stops = StopStrings(sampling.stop, include=sampling.include_stop)
         self._ends = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else eos_ids)
@@ -126,8 +133,10 @@ class Sequence:
     def apply(self, work: Work, rows: Rows, verdict: Verdict | None = None) -> Step:
         """Verify ``work.draft`` against its rows and commit what is kept. ``verdict`` replays a recorded decision."""
         draft = work.draft
+        laws = _Laws(self._processor, draft, rows.logits)
         if verdict is None:
-            verdict = self._verifier.verify(draft, self._laws(draft, rows), StepCoins(self.seed, self.steps))
+            verdict = self._verifier.verify(draft, laws, StepCoins(self.seed, self.steps))
+        seen = None if self._alternatives is None else _see(draft, verdict, laws, self._alternatives)
         tokens: list[int] = []
         text: list[str] = []
         logprobs: list[TokenLogprob] = []
@@ -154,6 +163,7 @@ class Sequence:
             logprobs=tuple(logprobs) if self.request.sampling.logprobs is not None else None,
             finish=self.finish,
             rows=len(work.tokens) + len(draft),
+            odds=None if seen is None else _odds(draft, seen[:kept]),
         )
 
     def commit(self, token: int, row: Logits, logprobs: list[TokenLogprob]) -> str:
@@ -185,9 +195,6 @@ class Sequence:
     def _flush(self) -> str:
         return self._stops.push(self._detokenizer.flush()) + self._stops.flush()
 
-    def _laws(self, draft: Draft, rows: Rows) -> _Laws:
-        return _Laws(self._processor, draft, rows.logits)
-
 
 class _Laws:
     """The processed rows of one draft, computed on first use. Row i sees the prefix and the drafts before i."""
@@ -196,10 +203,41 @@ class _Laws:
         self._processor = processor
         self._draft = draft
         self._logits = logits
+        self._known: dict[int, RowLaw] = {}
 
-    def __call__(self, node: int) -> Law:
-        path = [self._draft.tokens[i] for i in self._draft.path(node)]
-        return self._processor.law(self._logits[node + 1], path)
+    def __call__(self, node: int) -> RowLaw:
+        if node not in self._known:
+            path = [self._draft.tokens[i] for i in self._draft.path(node)]
+            self._known[node] = self._processor.law(self._logits[node + 1], path)
+        return self._known[node]
+
+
+_Seen = tuple[float, tuple[tuple[int, float], ...], dict[int, float]]
+"""Of one row: the chance of the token emitted there, the likeliest tokens, the chances of the draft nodes below."""
+
+
+def _see(draft: Draft, verdict: Verdict, laws: _Laws, count: int) -> list[_Seen]:
+    """What the target thought at the rows that verification went through, before any of it is committed."""
+    seen: list[_Seen] = []
+    at = ROOT
+    for node in (*verdict.path, None):
+        nodes = draft.children(at)
+        token = verdict.token if node is None else draft.tokens[node]
+        chances, top = laws(at).odds([token, *(draft.tokens[child] for child in nodes)], count, _LEAST)
+        seen.append((chances[0], tuple(top), dict(zip(nodes, chances[1:], strict=True))))
+        at = at if node is None else node
+    return seen
+
+
+def _odds(draft: Draft, seen: list[_Seen]) -> Odds:
+    below = {node: chance for _, _, chances in seen for node, chance in chances.items()}
+    drawn = zip(draft.tokens, draft.parents, strict=True)
+    return Odds(
+        tuple(chance for chance, _, _ in seen),
+        tuple(top for _, top, _ in seen),
+        tuple(below.get(node) for node in range(len(draft))),
+        tuple(float(draft.q[parent][token]) if parent in draft.q else None for token, parent in drawn),
+    )
 
 
 def _check_prompt(prompt: Tokens[int], vocab_size: int, context: int) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "Draft",
     "Finish",
     "Logits",
+    "Odds",
     "Probabilities",
     "Request",
     "Rows",
@@ -269,6 +270,22 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Odds:
+    """What the target thought of the tokens of one step, by the distribution it draws from (at temperature 0: that of
+    temperature 1).
+
+    ``emitted[i]``: its chance of the i-th emitted token. ``top[i]``: the likeliest tokens at that place, descending.
+    ``drafted[i]``: its chance of draft node i's token, None where verification did not get to the node's parent.
+    ``q[i]``: the chance of node i's token in the row that its first sibling was drawn from, None if it was not drawn.
+    """
+
+    emitted: tuple[float, ...]
+    top: tuple[tuple[tuple[int, float], ...], ...]
+    drafted: tuple[float | None, ...]
+    q: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Why a text ended. ``detail``: the stop string or stop token id for "stop", a message for "error"."""
 
@@ -293,7 +310,8 @@ class Step:
     cut where the text ended. ``sources[i]`` names the drafter of ``tokens[i]``, or "target". ``text`` is the text
     that became certain with this step (characters and stop-string prefixes in doubt are held back).
     ``rows``: tokens this sequence fed. Times are milliseconds of this step; those of a shared pass are the whole
-    pass's, and so are ``pass_rows``.
+    pass's, and so are ``pass_rows``. ``at_ms``: when it ended, from the request's submission. ``odds``: None unless
+    the engine was told to look (`Engine.alternatives`).
     """
 
     sequence: int
@@ -312,6 +330,8 @@ class Step:
     score_ms: float = 0.0
     verify_ms: float = 0.0
     overhead_ms: float = 0.0
+    at_ms: float = 0.0
+    odds: Odds | None = None
 
     @property
     def accepted(self) -> int:
