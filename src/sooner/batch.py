@@ -1,11 +1,11 @@
-"""Who is in the next pass: waiting and running sequences, admission, prompt chunks, preemption.
+"""Who is in the next pass: waiting and running sequences, admission, prompt chunks, preemption, all fair to callers.
 
-Knows sequences and whether the target's cache has room. Does not know drafting, scoring or time.
+Knows sequences, who asked for them and whether the target's cache has room. Does not know drafting, scoring or time.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,13 +19,17 @@ __all__ = ["Batch", "Handle", "Slot"]
 
 @dataclass(eq=False)
 class Handle:
-    """A submitted request. ``steps`` grows as the engine steps, all choices together; times are in seconds."""
+    """A submitted request. ``steps`` grows as the engine steps, all choices together; times are in seconds.
+
+    ``caller``: whose it is; places in the batch are shared evenly between callers.
+    """
 
     id: int
     request: Request
     seed: int
     started: float
     drafter: str = "none"
+    caller: str = ""
     slots: list[Slot] = field(default_factory=list, repr=False)
     steps: list[Step] = field(default_factory=list, repr=False)
     first: dict[int, float] = field(default_factory=dict, repr=False)
@@ -92,23 +96,20 @@ class Batch:
         self.waiting: deque[Slot] = deque()
         self.running: list[Slot] = []
         self.preemptions = 0
+        self._served: dict[str, int] = {}  # when each caller last got a place, counted in places
+        self._entered = 0
 
     def admit(self) -> None:
-        """Move waiting sequences into the batch, first come first served, while the cache has room for a pass."""
-        for slot in list(self.waiting):
-            if len(self.running) >= self._max_running:
-                return
-            if slot.blocked:
-                continue
-            slot.session = self._target.open(slot.sequence.tokens[:-1], slot.handle.request.salt)
-            if slot.cached is None:
-                slot.cached = len(slot.session.tokens)
-            self.running.append(slot)
-            if len(self.running) > 1 and not self._target.fits([work for _, work in self.works({})]):
-                self.running.pop()
-                slot.close()
-                return
-            self.waiting.remove(slot)
+        """Move waiting sequences into the batch while the cache has room for a pass.
+
+        Next is the caller with the fewest places, of equals the one who has waited longest for one, and of each
+        caller's sequences the first that came. Where there is no room, a caller with two places more cedes its
+        youngest: one who asks for much does not keep others waiting.
+        """
+        while (slot := self._next()) is not None:
+            while not self._enter(slot):
+                if not self._cede(slot):
+                    return
 
     def works(self, drafts: Mapping[int, Draft]) -> list[tuple[Slot, Work]]:
         """What each running sequence feeds next; ``drafts`` by sequence id."""
@@ -120,26 +121,25 @@ class Batch:
         if decoding:  # a pass with a prompt in it has one size, whatever is drafted: some targets charge for a change
             taken = sum(max(2, len(plan.tokens) + len(plan.draft)) for plan in plans.values())
             left = max(self._busy_chunk - taken, self._busy_chunk // 4)
+        shares = self._shares(left)
         works = []
         for slot in self.running:
             if plan := plans.get(id(slot)):
                 works.append((slot, plan))
-            elif left > 0:
-                work = slot.sequence.plan(slot.held, chunk=left)
-                left -= len(work.tokens)
-                works.append((slot, work))
+            elif share := shares[id(slot)]:
+                works.append((slot, slot.sequence.plan(slot.held, chunk=share)))
         return works
 
     def fit(self, works: list[tuple[Slot, Work]], relieve: Callable[[], None]) -> list[tuple[Slot, Work]]:
         """Make the pass fit the cache: without drafts, then by ``relieve`` (what drafters hold in it), then by
-        preempting the youngest sequence."""
+        preempting the youngest sequence of the caller with the most."""
         if self._fits(works):
             return works
         works = [(slot, replace(work, draft=EMPTY_DRAFT)) for slot, work in works]
         if not self._fits(works):
             relieve()
         while len(self.running) > 1 and not self._fits(works):
-            self._preempt(self.running[-1])
+            self._preempt(self._youngest())
             works = self.works({})
         return works
 
@@ -155,6 +155,65 @@ class Batch:
             self.running.remove(slot)
         elif slot in self.waiting:
             self.waiting.remove(slot)
+
+    def _next(self) -> Slot | None:
+        """Whose turn it is."""
+        ready = [slot for slot in self.waiting if not slot.blocked]
+        if not ready:
+            return None
+        places = self._places()
+        return min(ready, key=lambda slot: (places[slot.handle.caller], self._served.get(slot.handle.caller, 0)))
+
+    def _enter(self, slot: Slot) -> bool:
+        """Move ``slot`` into the batch; False if there is no room."""
+        if len(self.running) >= self._max_running:
+            return False
+        slot.session = self._target.open(slot.sequence.tokens[:-1], slot.handle.request.salt)
+        if slot.cached is None:
+            slot.cached = len(slot.session.tokens)
+        self.running.append(slot)
+        if len(self.running) > 1 and not self._fits(self.works({})):
+            self.running.pop()
+            slot.close()
+            return False
+        self.waiting.remove(slot)
+        self._entered += 1
+        self._served[slot.handle.caller] = self._entered
+        return True
+
+    def _cede(self, slot: Slot) -> bool:
+        """Make room for ``slot`` at the cost of a caller who has at least two places more; False if there is none."""
+        places = self._places()
+        youngest = self._youngest() if self.running else slot
+        if places[youngest.handle.caller] < places[slot.handle.caller] + 2:
+            return False
+        self._preempt(youngest)
+        return True
+
+    def _places(self) -> Counter[str]:
+        return Counter(slot.handle.caller for slot in self.running)
+
+    def _youngest(self) -> Slot:
+        """The youngest sequence of the caller with the most."""
+        places = self._places()
+        return max(reversed(self.running), key=lambda slot: places[slot.handle.caller])
+
+    def _shares(self, left: int) -> dict[int, int]:
+        """Of ``left`` prompt tokens, how many each prompt reads: evenly between callers (what one leaves, the others
+        take), and within each caller's first come, first served."""
+        queues: dict[str, list[tuple[int, int]]] = {}
+        for slot in self.running:
+            if not slot.decoding:
+                lacking = len(slot.sequence.tokens) - len(slot.held.tokens)
+                queues.setdefault(slot.handle.caller, []).append((id(slot), lacking))
+        shares: dict[int, int] = {}
+        for i, queue in enumerate(sorted(queues.values(), key=lambda queue: sum(lacking for _, lacking in queue))):
+            share = -(-left // (len(queues) - i))
+            for which, lacking in queue:
+                shares[which] = min(lacking, share)
+                share -= shares[which]
+                left -= shares[which]
+        return shares
 
     def _preempt(self, slot: Slot) -> None:
         self.running.remove(slot)

@@ -64,13 +64,14 @@ class Requests(RuleBasedStateMachine):
         n=st.integers(1, 2),
         max_tokens=st.integers(1, 40),
         draft=st.sampled_from(("", "ngram", "recycle")),
+        caller=st.sampled_from(("", "one", "two")),
     )
-    def submit(self, prompt: str, draft: str, **options: Any) -> None:
+    def submit(self, prompt: str, draft: str, caller: str, **options: Any) -> None:
         request = self.engine.request(prompt, **options, ignore_eos=True)
         drafter = self.parts.switch.drafter((draft,)) if draft else None
         free = self.driver._choices + options["n"] <= 6
         try:
-            job = self.run(self.driver.submit([request], time.perf_counter(), drafter))
+            job = self.run(self.driver.submit([request], time.perf_counter(), drafter, caller=caller))
         except Refusal:
             assert not free
         else:
@@ -134,6 +135,7 @@ class Requests(RuleBasedStateMachine):
         self.loop.close()
         check_free(self.engine)
         assert self.driver._choices == 0
+        assert not self.driver._held
         assert not self.parts.switch._assigned
         assert isinstance(self.parts.metrics, Metrics)
         assert not self.parts.metrics._last

@@ -10,6 +10,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -36,12 +37,14 @@ Failure = SoonerError | Refusal
 class Job:
     """Requests that are answered together. ``handles`` in their order; ``failure`` is why there is no whole answer.
 
-    ``deadline`` is on the clock of `time.perf_counter`. Iterating gives what each pass brought, until the end.
+    ``started`` is on the clock of `time.perf_counter`; ``timeout_s`` later it must be over. ``caller``: who shares the
+    machine with the others. Iterating gives what each pass brought, until the end.
     """
 
     requests: Sequence[Request]
     started: float
-    deadline: float
+    timeout_s: float
+    caller: str = ""
     drafter: Drafter | None = None
     handles: list[Handle] = field(default_factory=list, repr=False)
     failure: Failure | None = None
@@ -49,6 +52,11 @@ class Job:
     done: bool = False
     seen: list[int] = field(default_factory=list, repr=False)
     pieces: asyncio.Queue[Pieces | None] = field(default_factory=asyncio.Queue, repr=False)
+
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return time.perf_counter() > self.started + self.timeout_s
 
     @property
     def choices(self) -> int:
@@ -82,7 +90,9 @@ class Observer(Protocol):
 class Driver:
     """Drives one engine for many jobs. All methods but the thread's own are called in the event loop.
 
-    A job is refused with 429 once ``settings.max_waiting`` choices wait beyond those that run.
+    A job is refused with 429 once ``settings.max_waiting`` choices wait beyond those that run. Where there are several
+    keys, none may hold more places than were free before its last: whoever fills the queue leaves room for the next
+    caller. (Dynamic thresholds: Choudhury and Hahne 1998.)
     """
 
     def __init__(self, engine: Engine, switch: DraftSwitch, settings: Settings, observer: Observer) -> None:
@@ -93,6 +103,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._most = settings.max_running + settings.max_waiting
         self._choices = 0
+        self._held: Counter[str] = Counter()
         self._mean_s = 1.0
         self._draining = False
         self._wake = threading.Condition()
@@ -104,21 +115,27 @@ class Driver:
 
     # -- in the event loop -----------------------------------------------------------------------------------------
 
-    async def submit(self, requests: Sequence[Request], started: float, drafter: Drafter | None = None) -> Job:
-        """A job for ``requests``, all accepted by the engine. ``started``: when it was asked for (`time.perf_counter`).
+    async def submit(
+        self,
+        requests: Sequence[Request],
+        started: float,
+        drafter: Drafter | None = None,
+        *,
+        caller: str = "",
+        timeout_s: float | None = None,
+    ) -> Job:
+        """A job for ``requests``, all accepted by the engine. ``started``: when it was asked for (`time.perf_counter`);
+        ``timeout_s``: the server's own if None.
 
         Raises `InvalidRequest` for what the engine or the queue could never take, `Refusal` when the queue is full or
         the server goes down.
         """
-        job = Job(requests, started, started + self._settings.timeout_s, drafter)
+        job = Job(requests, started, self._settings.timeout_s if timeout_s is None else timeout_s, caller, drafter)
         if job.choices > self._most:
             raise InvalidRequest(f"n must be at most {self._most} on this server, not {job.choices}", "n")
         if self._draining:
             raise drained()
-        if self._choices + job.choices > self._most:
-            rounds = max(1.0, self._choices / self._settings.max_running)
-            raise busy(min(60, math.ceil(self._mean_s * rounds)))
-        self._choices += job.choices
+        self._take(job)
         admitted: asyncio.Future[None] = self._loop.create_future()
         self._post(lambda: self._admit(job, admitted))
         try:
@@ -128,6 +145,22 @@ class Driver:
             self.cancel(job)
             raise
         return job
+
+    def _take(self, job: Job) -> None:
+        """Places for ``job``. Raises `Refusal`."""
+        free = self._most - self._choices
+        several = len(self._settings.keys) > 1
+        most = free - self._held[job.caller] if several else free
+        if job.choices > most:
+            rounds = max(1.0, self._choices / self._settings.max_running)
+            raise busy(min(60, math.ceil(self._mean_s * rounds)), own=job.choices <= free)
+        self._choices += job.choices
+        self._held[job.caller] += job.choices
+
+    def _leave(self, job: Job) -> None:
+        self._choices -= job.choices
+        self._held[job.caller] -= job.choices
+        self._held = +self._held  # those who hold none are forgotten
 
     def cancel(self, job: Job) -> None:
         """End ``job`` before the next pass; its cache is then free. Does nothing for one that has ended."""
@@ -173,13 +206,13 @@ class Driver:
                 job.pieces.put_nowait(pieces)
             if done:
                 job.done = True
-                self._choices -= job.choices
+                self._leave(job)
                 self._mean_s += 0.1 * (time.perf_counter() - job.started - self._mean_s)
                 job.pieces.put_nowait(None)
                 self._observer.ended(job)
 
     def _refuse(self, job: Job, admitted: asyncio.Future[None], error: Exception) -> None:
-        self._choices -= job.choices
+        self._leave(job)
         if not admitted.done():
             admitted.set_exception(error)
 
@@ -199,10 +232,9 @@ class Driver:
             ending = self._closing and not inbox and not self.engine.busy
         for command in inbox:
             command()
-        now = time.perf_counter()
         for job in self._live:
-            if job.deadline < now:
-                self._abort(job, too_slow(self._settings.timeout_s))
+            if job.late:
+                self._abort(job, too_slow(job.timeout_s))
         return not ending
 
     def _step(self) -> None:
@@ -220,7 +252,7 @@ class Driver:
                 handle = self.engine.submit(request)
                 job.handles.append(handle)
                 job.seen.append(0)
-                handle.started = job.started
+                handle.started, handle.caller = job.started, job.caller
                 if job.drafter is not None:
                     handle.drafter = job.drafter.name
                     for slot in handle.slots:

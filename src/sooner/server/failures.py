@@ -42,9 +42,10 @@ class Refusal(HTTPException):
         self.code = code
 
 
-def busy(seconds: int) -> Refusal:
-    """The queue is full; ``seconds`` is when to try again."""
-    message = f"the queue is full: try again in {seconds} s, or raise --max-waiting"
+def busy(seconds: int, *, own: bool = False) -> Refusal:
+    """The queue is full, or its caller's ``own`` share of it; ``seconds`` is when to try again."""
+    full = "this key has its share of the queue" if own else "the queue is full"
+    message = f"{full}: try again in {seconds} s, or raise --max-waiting"
     return Refusal(429, message, kind="rate_limit_error", code="queue_full", headers={"Retry-After": str(seconds)})
 
 
@@ -61,7 +62,7 @@ def drained() -> Refusal:
 
 def too_slow(seconds: float) -> Refusal:
     """The answer is not finished at its deadline."""
-    message = f"the answer took longer than {seconds:g} s: ask for fewer max_tokens, or raise --timeout"
+    message = f"the answer took longer than {seconds:g} s: ask for fewer max_tokens, or raise timeout or --timeout"
     return Refusal(504, message, kind="timeout_error", code="deadline_exceeded", headers=_STAY)
 
 

@@ -152,6 +152,8 @@ class Reader:
             raise InvalidRequest(f"{name} must be at most {limits.max_top_logprobs}, not {logprobs}", name)
         if isinstance(body.stop, list) and len(body.stop) > limits.max_stops:
             raise InvalidRequest(f"stop must hold at most {limits.max_stops} texts, not {len(body.stop)}", "stop")
+        if body.timeout is not None and body.timeout > limits.timeout_s:
+            raise InvalidRequest(f"timeout must be at most {limits.timeout_s:g} s on this server", "timeout")
         if body.sooner_pieces and not body.stream:
             raise InvalidRequest("sooner_pieces needs stream: true", "sooner_pieces")
         if body.stream_options is not None and not body.stream:

@@ -117,6 +117,9 @@ class CommonBody(_Strict):
     response_format: ResponseFormat | None = None
     grammar: _Text | None = Field(None, description="A Lark or GBNF grammar that the text follows")
     regex: _Text | None = Field(None, description="A regular expression for the whole text")
+    timeout: Annotated[_Number, Field(gt=0)] | None = Field(
+        None, description="Seconds for the whole answer, waiting included; at most the server's own"
+    )
     cache_salt: StrictStr | None = None
     sooner_pieces: StrictBool = Field(False, description="Say in every chunk where each of its tokens came from")
     user: StrictStr | None = Field(None, description="A label of the caller's; it has no effect")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
@@ -17,7 +18,7 @@ from sooner.errors import SoonerError
 from sooner.loading import make_drafter
 from sooner.protocols import Drafter
 from sooner.server.driver import Driver
-from sooner.server.failures import loading
+from sooner.server.failures import busy, loading, too_slow
 from sooner.server.metrics import Metrics
 from sooner.server.reading import Asked, Reader
 from sooner.server.replies import system_fingerprint
@@ -43,7 +44,10 @@ class Ready:
         self.metrics = Metrics(engine.name)
         self.driver = Driver(engine, self.switch, settings, self.metrics)
         self.reader = Reader(engine, self.switch, settings)
+        self._settings = settings
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-compiler")
+        self._compiling = 0
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         watch = self.metrics.watch
         watch("num_requests_running", "Choices in the current pass", lambda: self.driver.running)
         watch("num_requests_waiting", "Choices that wait for a place", lambda: self.driver.waiting)
@@ -51,9 +55,24 @@ class Ready:
         watch("kv_cache_usage_perc", "Share of the KV cache that is held, 0 to 1", lambda: cache_usage(engine))
 
     async def read(self, read: Callable[[Body, str], Asked], body: Body, salt: str) -> Asked:
-        """``read(body, salt)`` in a thread; those with a grammar to compile wait for one another alone."""
-        pool = self._compiler if body.compiles else None
-        return await asyncio.get_running_loop().run_in_executor(pool, read, body, salt)
+        """``read(body, salt)`` in a thread. Those with a grammar to compile wait for one another, each key in its turn.
+
+        Raises what reading raises, and `Refusal` when too many wait or it takes longer than the answer may.
+        """
+        loop = asyncio.get_running_loop()
+        if not body.compiles:
+            return await loop.run_in_executor(None, read, body, salt)
+        if self._compiling > self._settings.max_waiting:
+            raise busy(1)
+        limit = body.timeout or self._settings.timeout_s
+        self._compiling += 1
+        try:
+            async with asyncio.timeout(limit), self._turns[salt]:
+                return await loop.run_in_executor(self._compiler, read, body, salt)
+        except TimeoutError:
+            raise too_slow(limit) from None
+        finally:
+            self._compiling -= 1
 
     async def close(self) -> None:
         """End everything that runs."""
