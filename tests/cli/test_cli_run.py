@@ -11,7 +11,7 @@ import pytest
 
 from commandline import InterruptedTarget, Toy, invoke
 from sooner.engine import Engine
-from sooner.trace import read_step
+from sooner.trace import Trace, read_step
 from sooner.types import Step
 
 LONG = ("--max-tokens", "60", "--ignore-eos", "--temperature", "0.8", "--seed", "5")
@@ -181,16 +181,31 @@ def test_the_trace_holds_every_step_and_the_figures(tmp_path: Path) -> None:
     value = json.loads(
         invoke("run", "abc", *LONG, "--json", "--logprobs", "1", "--draft", "random", "--trace", str(path)).out
     )
-    header, *steps, footer = lines(path)
+    header, *records, footer = lines(path)
+    steps = [record for record in records if record["type"] == "step"]
     assert (header["type"], header["schema"], footer["type"]) == ("header", 1, "footer")
     assert header["seed"] == 5
     assert header["sampling"]["temperature"] == 0.8
     assert [token for step in steps for token in step["tokens"]] == value["token_ids"]
     assert "".join(step["text"] for step in steps) == value["text"]
-    assert all(set(step) == {"type", *Step.__dataclass_fields__} for step in steps)
+    assert all(set(step) == {"type", "p", "top", *Step.__dataclass_fields__} - {"odds"} for step in steps)
+    assert all(len(row) <= 3 for step in steps for row in step["top"])
     assert read_step(steps[3]).draft.tokens == tuple(steps[3]["draft"]["tokens"])
     assert footer["choices"][0]["speculation"]["drafted"] == sum(len(s["draft"]["tokens"]) for s in steps)
     assert footer["choices"][0]["usage"] == value["usage"]
+
+
+def test_alternatives_are_for_traces_and_change_no_text(tmp_path: Path) -> None:
+    plain = json.loads(invoke("run", "abc", *LONG, "--json").out)["token_ids"]
+    for most in (0, 7):
+        path = tmp_path / f"{most}.jsonl.gz"
+        options = ("--json", "--trace", str(path), "--trace-alternatives", str(most))
+        assert json.loads(invoke("run", "abc", *LONG, *options).out)["token_ids"] == plain
+        with Trace(path) as trace:
+            rows = [row for step in trace for row in step["top"]]
+        assert max(map(len, rows)) == most
+    refused = invoke("run", "abc", "--trace-alternatives", "2")
+    assert (refused.code, "add --trace FILE" in refused.err) == (2, True)
 
 
 def test_ctrl_c_keeps_what_was_written(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from sooner.constraint import compile_constraint
 from sooner.errors import InvalidRequest
 from sooner.trace import TraceFile, footer_record, header_record, read_step, step_record
-from sooner.types import ROOT, Draft, Finish, Step, TokenLogprob
+from sooner.types import ROOT, Draft, Finish, Odds, Step, TokenLogprob
 from toy import TreeDrafter, toy_engine
 from toy_json import json_engine
 
-number = st.floats(allow_nan=False, allow_infinity=False)
+milliseconds = st.integers(0, 10**9).map(lambda us: us / 1000)
+chance = st.integers(0, 1000).map(lambda p: p / 1000)
 logprob = st.one_of(st.just(-math.inf), st.floats(-1e3, 0))
 entries = st.builds(
     TokenLogprob, st.integers(0, 99), logprob, st.lists(st.tuples(st.integers(0, 99), logprob), max_size=3).map(tuple)
@@ -32,20 +33,33 @@ def steps(draw: st.DrawFn) -> Step:
     draft = Draft(
         tuple(draw(st.integers(0, 99)) for _ in range(n)),
         tuple(draw(st.integers(ROOT, i - 1)) for i in range(n)),
-        tuple(draw(st.floats(0, 1)) for _ in range(n)),
+        tuple(draw(chance) for _ in range(n)),
         tuple(draw(st.sampled_from(["ngram", "suffix"])) for _ in range(n)),
     )
     finish = draw(st.sampled_from([None, Finish("length"), Finish("stop", "é\n"), Finish("stop", 2)]))
     logprobs = draw(st.one_of(st.none(), st.lists(entries, max_size=3).map(tuple)))
     text = draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=9))
-    times = draw(st.tuples(number, number, number, number))
-    return Step(1, 0, 2, draft, (0,)[:n], (5, 7), ("ngram", "target"), text, logprobs, finish, 3, 9, *times)
+    times = draw(st.tuples(*(milliseconds,) * 5))
+    return Step(
+        1, 0, 2, draft, (0,)[:n], (5, 7), ("ngram", "target"), text, logprobs, finish, 3, 9, *times, draw(odds(n))
+    )
+
+
+@st.composite
+def odds(draw: st.DrawFn, n: int) -> Odds | None:
+    if draw(st.booleans()):
+        return None
+    some = st.one_of(st.none(), chance)
+    top = st.lists(st.tuples(st.integers(0, 99), chance), max_size=3).map(tuple)
+    drafted, q = (draw(st.lists(some, min_size=n, max_size=n).map(tuple)) for _ in range(2))
+    return Odds((draw(chance), draw(chance)), (draw(top), draw(top)), drafted, q)
 
 
 @given(steps())
 def test_a_step_survives_the_line(step: Step) -> None:
     line = json.dumps(step_record(step), allow_nan=False)
     assert read_step(json.loads(line)) == step
+    assert json.dumps(step_record(read_step(json.loads(line)))) == line
 
 
 def test_what_an_older_record_lacks_is_default() -> None:

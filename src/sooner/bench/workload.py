@@ -94,7 +94,7 @@ def _from_json(lines: Sequence[tuple[int, str]], where: str) -> Iterator[Item]:
         if not isinstance(record, dict):
             raise InvalidRequest(f"{where}, line {number}, is not a JSON object: write one object a line")
         trace = trace or record.get("type") == "header"
-        if trace and record.get("type") in ("step", "footer"):
+        if trace and record.get("type", "header") != "header":
             continue
         prompt, model = _prompt(record)
         if prompt is None:

@@ -41,6 +41,7 @@ __all__ = [
     "TopK",
     "TopP",
     "Trace",
+    "TraceAlternatives",
     "Verbose",
     "Verify",
     "page",
@@ -253,7 +254,18 @@ Trace = Annotated[
         "--trace",
         metavar="FILE",
         rich_help_panel=_OUTPUT,
-        help="Write every step to FILE as JSON lines: header, steps, footer.",
+        help="Write every step to FILE as JSON lines, compressed if it ends in .gz. See sooner trace.",
+    ),
+]
+TraceAlternatives = Annotated[
+    int | None,
+    typer.Option(
+        "--trace-alternatives",
+        min=0,
+        max=100,
+        metavar="N",
+        rich_help_panel=_OUTPUT,
+        help="The likeliest tokens that the trace names at each place. (default: 3)",
     ),
 ]
 Verbose = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,8 @@ from sooner.errors import InvalidRequest, SoonerError
 
 if TYPE_CHECKING:
     from sooner.completion import Completion
-    from sooner.engine import Engine, Handle
-    from sooner.trace import TraceFile
+    from sooner.engine import Engine
+    from sooner.trace import Recorder, TraceFile
     from sooner.types import Request, Sampling, Step
 
 __all__ = ["HELP", "run"]
@@ -68,6 +67,7 @@ def run(
     no_stream: o.NoStream = False,
     logprobs: o.Logprobs = None,
     trace: o.Trace = None,
+    trace_alternatives: o.TraceAlternatives = None,
     compare: o.Compare = None,
     verbose: o.Verbose = False,
 ) -> None:
@@ -77,11 +77,15 @@ def run(
     drafter, rule = options.drafting()
     sampling = sampling_from(context.params, rule)
     plain = drafter is None or options.budget == 0
+    if trace is None and trace_alternatives is not None:
+        raise InvalidRequest("--trace-alternatives says what a trace holds: add --trace FILE", "trace_alternatives")
     _check(sampling, compare=compare is not None, trace=trace is not None, json=json, plain=plain)
     message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
     with ExitStack() as stack:
         record = stack.enter_context(_trace(trace)) if trace is not None else None
         engine = open_engine(context, options)
+        if trace is not None:
+            engine.alternatives = 3 if trace_alternatives is None else trace_alternatives
         request = engine.request(message, sampling, raw=raw, **({} if guess is None else {"expected": guess}))
         if compare is not None:
             if engine.drafter is None:  # by the profile of this model
@@ -142,7 +146,8 @@ class Answer:
     def __init__(self, engine: Engine, request: Request, trace: TraceFile | None, *, json: bool, stream: bool) -> None:
         self._engine = engine
         self._request = request
-        self._trace = trace
+        self._file = trace
+        self._trace: Recorder | None = None
         self._json = json
         self._stream = stream
         self.interrupted = False
@@ -150,21 +155,27 @@ class Answer:
     def run(self) -> Completion:
         """Print and trace until the end or Ctrl-C; the figures are those of what was written."""
         handle = self._engine.submit(self._request)
-        self._record_header(handle)
+        if self._file is not None:
+            from sooner.trace import Recorder
+
+            self._trace = Recorder(self._file.write, self._engine, handle)
         with Output() as out:
             try:
                 self.interrupted = follow(self._engine, handle, partial(self._show, out))
             except SoonerError as error:
-                self._record_footer(None, str(error))
+                if self._trace is not None:
+                    self._trace.finish(None, str(error))
                 raise
             completion = self._engine.completion(handle)
             if not self._json:
                 self._print_rest(out, completion)
-        self._record_footer(completion)
+        if self._trace is not None:
+            self._trace.finish(completion)
         return completion
 
     def _show(self, out: Output, step: Step) -> None:
-        self._record(step)
+        if self._trace is not None:
+            self._trace.step(step)
         if self._stream and step.choice == 0:
             out.write(step.text)
 
@@ -176,23 +187,3 @@ class Answer:
                     out.write(f"--- answer {choice.choice + 1} of {len(completion.choices)} ---\n")
             if choice.choice or not self._stream:
                 out.write(choice.text)
-
-    def _record_header(self, handle: Handle) -> None:
-        if self._trace is not None:
-            import sooner
-            from sooner.trace import header_record
-
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            self._trace.write(header_record(self._engine, handle, sooner=sooner.__version__, time=now))
-
-    def _record(self, step: Step) -> None:
-        if self._trace is not None:
-            from sooner.trace import step_record
-
-            self._trace.write(step_record(step))
-
-    def _record_footer(self, completion: Completion | None, error: str | None = None) -> None:
-        if self._trace is not None:
-            from sooner.trace import footer_record
-
-            self._trace.write(footer_record(completion, error))

@@ -1,17 +1,7 @@
 """The trace format, schema 1: what a header, a step and a footer are as JSON objects, and a step read back.
 
-Knows the records' fields. Does not know files, models or how anything was computed.
-
-A trace is JSON Lines in UTF-8, written as the steps happen:
-
-- one ``{"type": "header", "schema": 1, ...}``: versions, model, fingerprint, drafter, budget and the whole request
-  (prompt ids, every sampling field, the seed that was used, expected ids, salt, whether it drafts, its constraint);
-- one ``{"type": "step", ...}`` per step, with every field of `types.Step` under its own name. Times are milliseconds.
-  A log-probability is ``[token, logprob, [[token, logprob], ...]]``, minus infinity being null. Of a sampled draft's
-  rows q only their parents are kept, as ``sampled``: a row is as long as the vocabulary;
-- one ``{"type": "footer", ...}`` with the figures of every choice, or with ``error``. A trace without one was cut off.
-
-Readers must ignore fields they do not know; a change of meaning raises ``schema``.
+Knows the records' fields (docs/traces.md has every one with its unit). Does not know files, models or how anything was
+computed. Readers must ignore fields they do not know; a change of meaning raises `SCHEMA`.
 """
 
 from __future__ import annotations
@@ -22,53 +12,73 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sooner.errors import InvalidRequest
-from sooner.types import Draft, Finish, Step, TokenLogprob
+from sooner.types import Draft, Finish, Odds, Step, TokenLogprob
+from sooner.verify import create_verifier
 
 if TYPE_CHECKING:
     from sooner.completion import Completion
     from sooner.engine import Engine, Handle
 
-__all__ = ["SCHEMA", "footer_record", "header_record", "read_step", "step_record"]
+__all__ = ["SCHEMA", "TIMES", "footer_record", "header_record", "read_step", "step_record"]
 
 SCHEMA = 1
+
+TIMES = ("draft_ms", "score_ms", "verify_ms", "overhead_ms", "at_ms")
+"""The fields of a step that no two runs share."""
 
 _DRAFT_FIELDS = ("tokens", "parents", "confidence", "sources")
 
 
-def header_record(engine: Engine, handle: Handle, **more: Any) -> dict[str, Any]:
-    """What the steps depend on. ``more`` is added as it is (a version, a date)."""
+def header_record(engine: Engine, handle: Handle, *, withhold: bool = False, **more: Any) -> dict[str, Any]:
+    """What the steps depend on. ``withhold``: leave out what the caller wrote: prompt, expected text, grammar.
+    ``more`` is added as it is (a version, a date)."""
     request, constraint = handle.request, handle.request.constraint
-    drafting = request.drafting and engine.drafter is not None
+    sampling = _sampling(_fields(request.sampling))
     return {
         "type": "header",
         "schema": SCHEMA,
         **more,
         "model": engine.name,
         "fingerprint": dict(engine.fingerprint),
-        "drafter": engine.drafter.name if drafting and engine.drafter is not None else "none",
+        "row_invariant": engine.target.row_invariant,
+        "drafter": handle.drafter,
+        "lossless": create_verifier(request.sampling.verify).lossless,
         "budget": getattr(engine.controller, "budget", None),
         "context": engine.target.context,
         "vocab_size": engine.target.vocab_size,
         "eos_ids": sorted(engine.codec.eos_ids),
         "seed": handle.seed,
-        "prompt": list(request.prompt),
-        "sampling": _sampling(_fields(request.sampling)),
-        "expected": list(request.expected),
-        "salt": request.salt,
+        "prompt": None if withhold else list(request.prompt),
+        "prompt_tokens": len(request.prompt),
+        "sampling": {**sampling, "stop": None, "bad_words": None, "logit_bias": None} if withhold else sampling,
+        "expected": None if withhold else list(request.expected),
+        "salt": None if withhold else request.salt,
         "drafting": request.drafting,
-        "constraint": None if constraint is None else {"kind": constraint.kind, "source": constraint.source},
+        "constraint": None
+        if constraint is None
+        else {"kind": constraint.kind, "source": None if withhold else constraint.source},
+        "alternatives": engine.alternatives,
+        "cost": None if engine.cost is None else engine.cost.to_dict(),
     }
 
 
 def step_record(step: Step) -> dict[str, Any]:
-    """One step, every field of it."""
+    """One step, every field of it but q rows; times rounded to a microsecond, chances to four digits."""
     fields = _fields(step)
+    odds = fields.pop("odds")
     fields["draft"] = {
         **{name: list(getattr(step.draft, name)) for name in _DRAFT_FIELDS},
+        "confidence": list(map(_chance, step.draft.confidence)),
         "sampled": sorted(step.draft.q),
     }
     fields["logprobs"] = None if step.logprobs is None else [_logprob(entry) for entry in step.logprobs]
     fields["finish"] = None if step.finish is None else asdict(step.finish)
+    for name in TIMES:
+        fields[name] = round(fields[name], 3)
+    if odds is not None:
+        fields["draft"] |= {"p": list(map(_chance, odds.drafted)), "q": list(map(_chance, odds.q))}
+        fields["p"] = list(map(_chance, odds.emitted))
+        fields["top"] = [[[token, _chance(p)] for token, p in row] for row in odds.top]
     return {"type": "step", **{name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}}
 
 
@@ -78,7 +88,7 @@ def read_step(record: Mapping[str, Any]) -> Step:
     Raises `InvalidRequest` if it is none.
     """
     try:
-        values = {name: record[name] for name in Step.__dataclass_fields__ if name in record}
+        values = {name: record[name] for name in Step.__dataclass_fields__ if name in record and name != "odds"}
         draft = record["draft"]
         tokens, parents, confidence, sources = map(tuple, (draft[name] for name in _DRAFT_FIELDS))
         values["draft"] = Draft(tokens, parents, confidence, sources)
@@ -88,21 +98,29 @@ def read_step(record: Mapping[str, Any]) -> Step:
             values["logprobs"] = tuple(_read_logprob(*entry) for entry in record["logprobs"])
         if record.get("finish") is not None:
             values["finish"] = Finish(**record["finish"])
+        if record.get("p") is not None:
+            values["odds"] = _read_odds(record)
         return Step(**values)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRequest(f"not a step of trace schema {SCHEMA} ({error!r}): record the trace again") from error
 
 
-def footer_record(completion: Completion | None, error: str | None = None) -> dict[str, Any]:
-    """The figures of every choice, or why there are none."""
+def footer_record(
+    completion: Completion | None, error: str | None = None, plain: tuple[float, str] | None = None
+) -> dict[str, Any]:
+    """The figures of every choice, or why there are none. ``plain``: what a step without a draft takes, and where that
+    is from (`PlainStep.estimate`)."""
+    plain_ms, plain_from = plain or (None, None)
+    told = {"plain_ms": None if plain_ms is None else round(plain_ms, 3), "plain_from": plain_from}
     if completion is None:
-        return {"type": "footer", "error": error, "choices": []}
+        return {"type": "footer", "error": error, "choices": [], **told}
     names = ("finish_reason", "finish_detail", "usage", "speculation", "timings")
     choices = [(choice.choice, choice.to_dict()) for choice in completion.choices]
     return {
         "type": "footer",
         "error": error,
         "choices": [{"choice": index, **{name: figures[name] for name in names}} for index, figures in choices],
+        **told,
     }
 
 
@@ -117,6 +135,15 @@ def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _chance(p: float | None) -> float | None:
+    return None if p is None else float(f"{p:.4g}")
+
+
+def _read_odds(record: Mapping[str, Any]) -> Odds:
+    top = tuple(tuple((token, p) for token, p in row) for row in record["top"])
+    return Odds(tuple(record["p"]), top, tuple(record["draft"]["p"]), tuple(record["draft"]["q"]))
 
 
 def _logprob(entry: TokenLogprob) -> list[Any]:
