@@ -15,10 +15,11 @@ from laws import Model, Shape, chain_shape, chained_steps, random_model, sampler
 from sooner.completion import Completion
 from sooner.constraint import CompiledConstraint, GrammarMatcher, compile_constraint
 from sooner.constraint.matcher import Ids
+from sooner.control.fixed import FixedController
 from sooner.draft.forced import GRAMMAR, follow
 from sooner.draft.random import RandomDrafter
 from sooner.errors import InvalidRequest
-from sooner.protocols import Coins
+from sooner.protocols import Coins, Context
 from sooner.types import ROOT, Draft, Probabilities
 from sooner.verify import create_verifier
 from test_constraint import CONSTRAINTS, SCHEMA
@@ -176,6 +177,14 @@ def test_forced_tokens_are_drafted_for_free_and_accepted_whole() -> None:
     sources = [source for _, source in answer.pieces]
     assert sources.count(GRAMMAR) > len(sources) // 2
     assert answer.speculation.accepted == answer.speculation.drafted
+    class Paused(FixedController):
+        def budgets(self, contexts: Sequence[Context]) -> list[int]:
+            return [0] * len(contexts)
+
+    paused = json_engine(RandomDrafter(vocab_size=V))
+    paused.controller = Paused(8)
+    while_paused = paused.generate([3, 4], constraint=fixed, max_tokens=40)
+    assert [source for _, source in while_paused.pieces].count(GRAMMAR) == sources.count(GRAMMAR)
     alone = json_engine().generate([3, 4], constraint=fixed, max_tokens=40)
     assert {source for _, source in alone.pieces} == {"target"}  # plain stays plain
 
@@ -274,7 +283,8 @@ def test_follow_keeps_budget_and_depth_and_the_likeliest() -> None:
     assert (kept.tokens, kept.parents) == ((1, 0, 1, 2, 2), (ROOT, 0, 1, ROOT, 3))
     assert kept.sources == ("x", "x", GRAMMAR, "x", "x")
     assert follow(wide, Alternating((2,)), depth=2, budget=3).tokens == (1, 2, 2)
-    assert follow(Draft(), Alternating((0,)), depth=3, budget=0) == Draft()
+    assert follow(Draft(), Alternating((0,)), depth=0, budget=2) == Draft()
+    assert follow(Draft(), Alternating((0,)), depth=3, budget=0).sources == (GRAMMAR,)  # no guess, so no budget
     assert follow(Draft(), Alternating((0,)), depth=3, budget=2).sources == (GRAMMAR,)
 
 

@@ -166,32 +166,24 @@ class Engine:
         contexts = [slot.sequence.context(0) for slot in asking]
         budgets = self.controller.budgets(contexts)
         contexts = [replace(context, budget=budget) for context, budget in zip(contexts, budgets, strict=True)]
-        proposed = self._propose([(s, c) for s, c in zip(asking, contexts, strict=True) if c.budget > 0])
-        drafts = [
-            s.sequence.constrained(proposed.get(s.sequence.id, EMPTY_DRAFT), c.budget)
-            for s, c in zip(asking, contexts, strict=True)
-        ]
-        if not any(budgets) and not any(map(len, drafts)):
-            return {}
-        chosen = self.controller.select(contexts, drafts)
-        return {slot.sequence.id: draft for slot, draft in zip(asking, chosen, strict=True)}
+        drafts = self._propose(self.drafter, asking, contexts)
+        drafts = [s.sequence.constrained(draft, b) for s, draft, b in zip(asking, drafts, budgets, strict=True)]
+        if any(budgets) or any(map(len, drafts)):
+            drafts = self.controller.select(contexts, drafts)
+        return {slot.sequence.id: draft for slot, draft in zip(asking, drafts, strict=True)}
 
-    def _propose(self, asked: Sequence[tuple[Slot, Context]]) -> dict[int, Draft]:
-        """What the drafter guesses, by sequence id. Whatever it returns is made harmless."""
-        if self.drafter is None or not asked:
-            return {}
-        contexts = [context for _, context in asked]
+    def _propose(self, drafter: Drafter, asking: Sequence[Slot], contexts: Sequence[Context]) -> list[Draft]:
+        """The drafter's guess where there is a budget for one; whatever it returns is made harmless."""
+        places = [i for i, context in enumerate(contexts) if context.budget > 0]
+        drafts = [EMPTY_DRAFT] * len(contexts)
         try:
-            proposed = self.drafter.propose(contexts)
-            limits = [(context.budget, slot.sequence.depth_limit) for slot, context in asked]
-            drafts = [
-                sanitise(draft, self.target.vocab_size, depth, budget, self.drafter.name)
-                for draft, (budget, depth) in zip(proposed, limits, strict=True)
-            ]
+            proposed = drafter.propose([contexts[i] for i in places]) if places else []
+            for i, draft in zip(places, proposed, strict=True):
+                depth, budget = asking[i].sequence.depth_limit, contexts[i].budget
+                drafts[i] = sanitise(draft, self.target.vocab_size, depth, budget, drafter.name)
         except Exception as error:  # a user's drafter must not take the answer down with it
             self._drop_drafter(error)
-            return {}
-        return {slot.sequence.id: draft for (slot, _), draft in zip(asked, drafts, strict=True)}
+        return drafts
 
     def _score(self, works: list[tuple[Slot, Work]]) -> list[Rows]:
         try:
@@ -220,10 +212,9 @@ class Engine:
 
     def _learn(self, step: Step, rows: Rows) -> None:
         self.controller.observe(step)
-        if self.drafter is None:
-            return
         try:
-            self.drafter.observe(step, rows)
+            if self.drafter is not None:
+                self.drafter.observe(step, rows)
         except Exception as error:  # as in _draft
             self._drop_drafter(error)
 
@@ -241,10 +232,9 @@ class Engine:
             self._forget(slot.sequence.id)
 
     def _forget(self, id: int) -> None:
-        if self.drafter is None:
-            return
         try:
-            self.drafter.forget(id)
+            if self.drafter is not None:
+                self.drafter.forget(id)
         except Exception as error:  # as in _draft
             self._drop_drafter(error)
 

@@ -196,11 +196,14 @@ class Controller(Protocol):
     """Decides what drafting is worth. Knows costs and yields, never tokens or text. Zero is always a choice."""
 
     def budgets(self, contexts: Sequence[Context]) -> list[int]:
-        """The most draft nodes worth asking for, per sequence of the coming pass (``context.budget`` caps it)."""
+        """The most draft nodes worth asking a drafter for, per sequence of the coming pass; 0 asks for none."""
         ...
 
     def select(self, contexts: Sequence[Context], drafts: Sequence[Draft]) -> list[Draft]:
-        """What of the drafts to score; nodes below a sampled parent are kept or dropped by shape alone."""
+        """What of the drafts to score; nodes below a sampled parent are kept or dropped by shape alone.
+
+        What a grammar forces is among them even where no drafter was asked: it is certain and costs no guess.
+        """
         ...
 
     def observe(self, step: Step) -> None:

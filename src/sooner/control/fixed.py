@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sooner.protocols import Context
-from sooner.types import Draft, Step
+from sooner.types import EMPTY_DRAFT, Draft, Step
 
 __all__ = ["FixedController"]
 
@@ -23,8 +23,8 @@ class FixedController:
         return [self.budget] * len(contexts)
 
     def select(self, contexts: Sequence[Context], drafts: Sequence[Draft]) -> list[Draft]:
-        """Everything proposed."""
-        return list(drafts)
+        """Everything proposed; nothing if the constant is 0."""
+        return list(drafts) if self.budget else [EMPTY_DRAFT] * len(drafts)
 
     def observe(self, step: Step) -> None:
         """Learns nothing."""

@@ -99,8 +99,9 @@ class GoodputController:
                 fed, rows, ms = self._expected
                 if step.pass_rows == fed:  # else somebody's prompt was read in the same pass
                     self.price.observe(rows, ms, step.score_ms)
-        if step.accepted:
-            self._allowances[self._kinds.get(step.sequence, False)].saved(step.accepted, sequences)
+        kind = self._kinds.get(step.sequence, False)
+        if step.accepted and kind in self._asked:  # what a grammar forced while nobody was asked is nobody's merit
+            self._allowances[kind].saved(step.accepted, sequences)
 
     def _whole(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Sampled drafts as they are, and nothing else."""

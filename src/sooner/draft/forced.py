@@ -15,15 +15,20 @@ GRAMMAR = "grammar"
 """The source of drafted tokens that the grammar forces."""
 
 
+_MOST = 32
+"""Forced tokens drafted at once: they are certain, but each is a row of a pass that others wait for."""
+
+
 def follow(draft: Draft, matcher: Matcher, *, depth: int, budget: int) -> Draft:
     """``draft`` without the nodes that the grammar forbids, and with the tokens it forces below each of the others.
 
-    Forced tokens have confidence 1. Of more than ``budget`` nodes the likeliest stay; none is deeper than ``depth``.
+    Forced tokens have confidence 1. Those that come next are no guesses and stay whatever the ``budget``; of more nodes
+    than that the likeliest stay. None is deeper than ``depth``.
     A sampled draft is kept as it is (dropping its nodes by their values is biased) or, where the grammar forces the
     next token, replaced: that depends on the text alone.
     """
     if draft.q:
-        forced = matcher.forced()[: min(depth, budget)]
+        forced = matcher.forced()[: min(depth, _MOST)]
         return tree.chain(forced, 1.0, GRAMMAR) if forced else draft
     kept = {ROOT}
     chains = []
@@ -39,7 +44,8 @@ def follow(draft: Draft, matcher: Matcher, *, depth: int, budget: int) -> Draft:
                 kept.add(child)
         if forced:
             chains.append(_chain(draft, nodes, path, forced))
-    return _likeliest(tree.merge([*chains, tree.prune(draft, kept)]), depth, budget)
+    certain = len(matcher.forced()[:_MOST])
+    return _likeliest(tree.merge([*chains, tree.prune(draft, kept)]), depth, max(budget, certain))
 
 
 def _chain(draft: Draft, nodes: tuple[int, ...], path: tuple[int, ...], forced: tuple[int, ...]) -> Draft:
