@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import bench, chat, doctor, explain, models, run, serve, train, tune
+from sooner.cli import bench, chat, doctor, explain, models, run, serve, trace, train, tune
 from sooner.cli.options import page
 
 __all__ = ["app"]
@@ -60,3 +60,4 @@ app.command("tune", help=tune.HELP)(tune.tune)
 app.command("train", help=train.HELP)(train.train)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 app.add_typer(models.app, name="models")
+app.add_typer(trace.app, name="trace")

@@ -8,7 +8,7 @@ Marks carry the meaning, colours repeat it: ``[accepted]`` ``~rejected~`` ``+the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.table import Table
 from rich.text import Text
@@ -17,15 +17,27 @@ from sooner.types import ROOT, Step
 
 if TYPE_CHECKING:
     from sooner.completion import Completion
-    from sooner.text import TextCodec
 
-__all__ = ["decisions", "figures", "legend", "piece", "step_row"]
+__all__ = ["Reading", "decisions", "figures", "legend", "piece", "step_row"]
 
 _ACCEPTED, _REJECTED, _OWN, _UNUSED = "green", "red", "bold cyan", "dim"
 _SHOWN = {"\n": "↵", "\t": "⇥", "\r": "␍"}
 
 
-def piece(codec: TextCodec, token: int) -> str:
+class Reading(Protocol):
+    """How tokens read: a tokenizer (`text.TextCodec`), or a trace's pieces."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        ...
+
+    def token_bytes(self, id: int) -> bytes:
+        """What token ``id`` adds to the text."""
+        ...
+
+
+def piece(codec: Reading, token: int) -> str:
     """A token as one can read it on one line: control characters as symbols, bytes of split characters in hex."""
     data = codec.token_bytes(token)
     if not data:
@@ -44,7 +56,7 @@ def legend() -> Text:
     )
 
 
-def step_row(codec: TextCodec, step: Step, *, number_width: int = 4) -> Table:
+def step_row(codec: Reading, step: Step, *, number_width: int = 4) -> Table:
     """One step as a row: its number, the decisions, how much of the draft was kept, milliseconds."""
     row = Table.grid(expand=True, padding=(0, 1, 0, 0))
     row.add_column(width=number_width, justify="right", style="dim")
@@ -56,7 +68,7 @@ def step_row(codec: TextCodec, step: Step, *, number_width: int = 4) -> Table:
     return row
 
 
-def decisions(codec: TextCodec, step: Step) -> Text:
+def decisions(codec: Reading, step: Step) -> Text:
     """The step's draft with every node marked, and the target's own token: a line for a chain, else a drawing."""
     marked = _Marked(codec, step)
     if all(parent == node - 1 for node, parent in enumerate(step.draft.parents)):
@@ -67,7 +79,7 @@ def decisions(codec: TextCodec, step: Step) -> Text:
 class _Marked:
     """A step's nodes as marked texts."""
 
-    def __init__(self, codec: TextCodec, step: Step) -> None:
+    def __init__(self, codec: Reading, step: Step) -> None:
         self._codec = codec
         self._step = step
         self._end = step.path[-1] if step.path else ROOT

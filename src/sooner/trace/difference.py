@@ -16,14 +16,14 @@ from sooner.errors import InvalidRequest
 from sooner.trace.pieces import Pieces
 from sooner.trace.reader import Trace
 
-__all__ = ["Difference", "Setting", "Side", "compare_choice", "settings"]
+__all__ = ["Difference", "Setting", "Side", "compare", "compare_choice", "settings"]
 
 _BEFORE = 32
 """Tokens of context before the first differing one."""
 _AFTER = 12
 _STEPS = 6
 
-_IDLE = frozenset({"type", "time", "seed", "prompt_tokens", "cost", "sampling", "id", "lossless"})
+_IDLE = frozenset({"type", "time", "seed", "prompt_tokens", "cost", "sampling", "fingerprint", "id", "lossless"})
 """Header fields that are no setting, or are told apart (`settings`)."""
 
 Record = Mapping[str, Any]
@@ -46,6 +46,10 @@ class Side:
     steps: tuple[tuple[int, Record], ...]
     pieces: Pieces
 
+    def read(self, tokens: Iterable[int]) -> str:
+        """The text of ``tokens`` as this trace tells it."""
+        return b"".join(map(self.pieces.token_bytes, tokens)).decode("utf-8", "replace")
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -57,6 +61,14 @@ class Difference:
     before: tuple[int, ...]
     a: Side
     b: Side
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object of ``sooner trace diff --json``, without settings."""
+        sides = {
+            name: {"tokens": list(s.tokens), "text": s.read(s.tokens), "count": s.count, "finish": s.finish}
+            for name, s in (("a", self.a), ("b", self.b))
+        }
+        return {"same": self.same, "choice": self.choice, "position": self.position, **sides}
 
     @property
     def same(self) -> bool:
@@ -90,6 +102,18 @@ class _Stream:
         return Side(tuple(tokens), self.finish, self.count, tuple(steps), self.pieces)
 
 
+def compare(a: str | Path, b: str | Path, choices: int = 1) -> Difference:
+    """The first of ``choices`` answers that differs, else the first of all. Raises as `compare_choice`."""
+    first: Difference | None = None
+    for choice in range(max(1, choices)):
+        found = compare_choice(a, b, choice)
+        if not found.same:
+            return found
+        first = first or found
+    assert first is not None
+    return first
+
+
 def compare_choice(a: str | Path, b: str | Path, choice: int = 0) -> Difference:
     """Read both traces until their answers number ``choice`` part. Raises `InvalidRequest` for what is no trace."""
     with Trace(a) as one, Trace(b) as other:
@@ -117,10 +141,11 @@ def _parted(stream: _Stream, rest: Iterator[int], token: int | None) -> Side:
 def settings(a: Record, b: Record) -> list[Setting]:
     """What two headers ask or stand on differently, by name; the seed only where tokens are drawn."""
     found = [(name, a.get(name), b.get(name)) for name in {**a, **b} if name not in _IDLE]
-    ours, theirs = (header.get("sampling") or {} for header in (a, b))
-    if not (isinstance(ours, Mapping) and isinstance(theirs, Mapping)):
-        raise InvalidRequest("a header has no sampling: record the trace again")
-    found += [(name, ours.get(name), theirs.get(name)) for name in {**ours, **theirs} if name != "seed"]
+    for part in ("fingerprint", "sampling"):
+        ours, theirs = (header.get(part) or {} for header in (a, b))
+        if not (isinstance(ours, Mapping) and isinstance(theirs, Mapping)):
+            raise InvalidRequest(f"a header has no {part}: record the trace again")
+        found += [(name, ours.get(name), theirs.get(name)) for name in {**ours, **theirs} if name != "seed"]
     if ours.get("temperature") or theirs.get("temperature"):
         found.append(("seed", a.get("seed"), b.get("seed")))
     return [setting for setting in found if setting[1] != setting[2]]

@@ -15,11 +15,11 @@ from sooner.engine import Engine, Handle
 from sooner.errors import InvalidRequest
 from sooner.protocols import Context
 from sooner.trace.record import TIMES, read_step, step_record
-from sooner.trace.replay import request_of
+from sooner.trace.replay import request_of, sampling_of
 from sooner.types import EMPTY_DRAFT, Draft, Request, Rows, Step
 from sooner.verify import create_verifier
 
-__all__ = ["Mismatch", "Proof", "prove"]
+__all__ = ["Mismatch", "Proof", "check", "prove"]
 
 _CHAIN = 63
 """Recorded tokens that are looked at in one pass."""
@@ -67,9 +67,9 @@ def prove(engine: Engine, header: Record, records: Iterable[Record], *, steps: b
     The recorded tokens are drafted in long chains, so this takes few passes; the verdict is the coupled rule's, which
     emits the target's own draw whatever is drafted. With ``steps`` every recorded draft is scored again instead, and
     all that a step says is compared: path, text, log-probabilities, chances. Of an answer that was cut off or aborted,
-    what there is of it is compared. Raises `InvalidRequest` if seed and prompt do not determine the text.
+    what there is of it is compared. Raises `InvalidRequest` as `check`.
     """
-    request = _determined(request_of(header, engine.codec), header, engine)
+    request = _determined(header, engine)
     answers: dict[int, _Recorded] = defaultdict(_Recorded)
     for record in records:
         _remember(answers[record["choice"]], record, steps=steps)
@@ -105,22 +105,28 @@ def _follow(engine: Engine, handle: Handle, answers: Mapping[int, _Recorded], *,
     return Proof(sum(len(answer.tokens) for answer in answers.values()), passes, None)
 
 
-def _determined(request: Request, header: Record, engine: Engine) -> Request:
-    """The request under the coupled rule, if that gives the same text. Raises `InvalidRequest`."""
-    sampling = request.sampling
+def check(header: Record) -> None:
+    """Raises `InvalidRequest` if a header's prompt and seed do not determine the text, or are not there."""
+    sampling = sampling_of(header)
     rule = create_verifier(sampling.verify)
     if not rule.lossless:
         raise InvalidRequest(f"{rule.name} is a lossy rule: such a text is not the model's own, so nothing is verified")
     if rule.name != "coupled" and sampling.temperature > 0:
         raise InvalidRequest(f"under {rule.name} a seed does not determine the text: record one under coupled")
+
+
+def _determined(header: Record, engine: Engine) -> Request:
+    """The request under the coupled rule, which gives the same text. Raises `InvalidRequest`."""
+    check(header)
+    request = request_of(header, engine.codec)
+    sampling = request.sampling
     theirs, ours = (dict(facts or {}).get("noise") for facts in (header.get("fingerprint"), engine.fingerprint))
     if sampling.temperature > 0 and theirs != ours:
-        raise InvalidRequest(
-            f"the trace was drawn with noise version {theirs}, this is {ours}: use the version it names"
-        )
+        raise InvalidRequest(f"the trace was drawn with noise version {theirs}, this is {ours}: use that version")
     room = max(1, int(header.get("context") or engine.target.context) - len(request.prompt) + 1)
     most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-    return replace(request, sampling=replace(sampling, verify="coupled", max_tokens=most), salt="verify", expected=())
+    sampling = replace(sampling, verify="coupled", max_tokens=most, min_tokens=min(sampling.min_tokens, most))
+    return replace(request, sampling=sampling, salt="verify", expected=())
 
 
 def _remember(answer: _Recorded, record: Record, *, steps: bool) -> None:

@@ -21,7 +21,7 @@ from sooner.trace.record import TIMES, read_step, step_record
 from sooner.types import Finish, Probabilities, Request, Rows, Sampling, Step
 from sooner.verify import create_verifier
 
-__all__ = ["Scored", "Tape", "replay", "request_of"]
+__all__ = ["Scored", "Tape", "replay", "request_of", "sampling_of"]
 
 Record = Mapping[str, Any]
 
@@ -38,10 +38,10 @@ Tape = Callable[[Step], Scored]
 """What a recorded step was scored with."""
 
 
-def request_of(header: Record, codec: TextCodec) -> Request:
-    """The request a header records, with the seed that was used.
+def sampling_of(header: Record) -> Sampling:
+    """How a header's tokens were chosen, with the seed that was used.
 
-    Raises `InvalidRequest` for one that cannot be made again: its prompt is withheld, or it has options that this
+    Raises `InvalidRequest` for a request that cannot be made again: its prompt is withheld, or it has options that this
     version does not know.
     """
     prompt, asked = header.get("prompt"), header.get("sampling")
@@ -56,10 +56,15 @@ def request_of(header: Record, codec: TextCodec) -> Request:
         given |= {name: tuple(value) for name, value in asked.items() if isinstance(value, list)}
         given["logit_bias"] = {int(token): value for token, value in (asked.get("logit_bias") or {}).items()}
         given["seed"] = int(header["seed"])
-        sampling = Sampling(**given)
+        return Sampling(**given)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidRequest(f"the trace's sampling is none ({error!r}): record it again") from error
-    return Request(tuple(prompt), sampling, tuple(header.get("expected") or ()), constraint=_grammar(header, codec))
+
+
+def request_of(header: Record, codec: TextCodec) -> Request:
+    """The request a header records. Raises as `sampling_of`, and for a grammar that is withheld."""
+    sampling, expected = sampling_of(header), tuple(header.get("expected") or ())
+    return Request(tuple(header["prompt"]), sampling, expected, constraint=_grammar(header, codec))
 
 
 def _grammar(header: Record, codec: TextCodec) -> Constraint | None:
