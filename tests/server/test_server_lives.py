@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -30,18 +31,22 @@ def run(test: Any) -> None:
 
 
 class Slow(ToyTarget):
-    """A toy whose passes take ``pause_s``, and fail at pass number ``fails``."""
+    """A toy whose passes take ``pause_s``, and fail at pass number ``fails``; from the tenth on they wait until there
+    is a file at ``gate``."""
 
-    def __init__(self, pause_s: float = 0.002, fails: int = 0, **options: Any) -> None:
+    def __init__(self, pause_s: float = 0.002, fails: int = 0, gate: str = "", **options: Any) -> None:
         super().__init__(V, **options)
         self.passes = 0
         self._pause_s = pause_s
         self._fails = fails
+        self._gate = gate
 
     def score(self, works: Sequence[Work]) -> list[Rows]:
         self.passes += 1
         if self.passes == self._fails:
             raise RuntimeError("the device is on fire")
+        while self._gate and self.passes >= 10 and not os.path.exists(self._gate):
+            time.sleep(0.002)
         time.sleep(self._pause_s)
         return super().score(works)
 

@@ -209,14 +209,14 @@ sys.path[:0] = [{tests!r}, {own!r}]
 from commandline import Toy
 from test_server_lives import Slow
 from sooner.cli import main
-sys.exit(main(sys.argv[1:], load=Toy(lambda: Slow(0.01))))
+sys.exit(main(sys.argv[1:], load=Toy(lambda: Slow(0.01, gate={gate!r}))))
 """
 
 
 @contextmanager
-def process(*argv: str, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(*argv: str, port: int = 0, gate: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``sooner serve`` on a slow toy, in a process of its own; its address."""
-    program = PROGRAM.format(tests=str(TESTS), own=str(TESTS / "server"))
+    program = PROGRAM.format(tests=str(TESTS), own=str(TESTS / "server"), gate=gate)
     command = [sys.executable, "-c", program, "serve", "--port", str(port), *argv]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert child.stderr is not None
@@ -246,25 +246,54 @@ def test_a_killed_server_starts_again_on_its_port() -> None:
             assert reply.status_code == 200
 
 
-def test_sigterm_lets_running_answers_end() -> None:
-    with process("--drain", "20") as (child, address):
+def refuses(address: str) -> bool:
+    """Whether nobody listens any more."""
+    try:
+        with socket.create_connection(("127.0.0.1", port_of(address)), timeout=1):
+            return False
+    except OSError:
+        return True
+
+
+def test_sigterm_lets_running_answers_end(tmp_path: Path) -> None:
+    """The answer cannot end before the server has stopped listening: what happens first is not left to the clock."""
+    gate = tmp_path / "gate"
+    with process("--drain", "120", gate=str(gate)) as (child, address):
         body = BODY | {"stream": True, "max_tokens": 60}
-        with httpx2.stream("POST", f"{address}/v1/chat/completions", json=body, timeout=60) as reply:
+        with httpx2.stream("POST", f"{address}/v1/chat/completions", json=body, timeout=120) as reply:
             lines = reply.iter_lines()
             got = [next(lines)]
             child.send_signal(signal.SIGTERM)
+            while not refuses(address):
+                time.sleep(0.01)
+            assert child.poll() is None
+            gate.touch()
             got += list(lines)
         data = [line for line in got if line.startswith("data: ")]
         assert data[-1] == "data: [DONE]"
         assert '"finish_reason":"length"' in data[-2]
-        with pytest.raises(httpx2.HTTPError):
-            httpx2.get(f"{address}/health")
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=120) == 0
         assert child.stderr is not None
         log = child.stderr.read()
         assert "Traceback" not in log
         for fact in ("drafter:", "verification:", "vocabulary:", "context:", "is ready"):
             assert fact in log
+
+
+def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
+    with process("--drain", "120", gate=str(tmp_path / "never")) as (child, address):
+        with httpx2.stream(
+            "POST", f"{address}/v1/chat/completions", json=BODY | {"stream": True}, timeout=120
+        ) as reply:
+            lines = reply.iter_lines()
+            next(lines)
+            child.send_signal(signal.SIGTERM)
+            while not refuses(address):
+                time.sleep(0.01)
+            child.send_signal(signal.SIGTERM)
+            with suppress(httpx2.HTTPError):
+                assert "data: [DONE]" not in list(lines)
+        child.wait(timeout=60)
 
 
 REFUSED = [

@@ -36,14 +36,15 @@ _JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": 
 """One way to set JSON: what is left to the model is the content, and no text is an endless run of spaces."""
 
 
-def compile_constraint(kind: ConstraintKind, value: object, codec: TextCodec) -> CompiledConstraint:
+def compile_constraint(kind: ConstraintKind, value: object, codec: TextCodec, salt: str = "") -> CompiledConstraint:
     """The grammar that every text of a request must follow.
 
     ``json_object``: any JSON object (``value`` is not read). ``json_schema``: a JSON schema, as a mapping or as text.
     ``regex``: a regular expression for the whole text (Rust's syntax, no look-around). ``grammar``: a Lark grammar in
     llguidance's dialect, or GBNF. JSON is set in one way, ``{"a": 1, "b": [2, 3]}``, its keys in the schema's order.
 
-    Size, time and memory of compiling are bounded. Raises `InvalidRequest` naming the parameter, and `MissingExtra`
+    Size, time and memory of compiling are bounded. What is remembered of it is found under the same ``salt`` only: how
+    long it takes says nothing of what others compiled. Raises `InvalidRequest` naming the parameter, and `MissingExtra`
     without llguidance.
     """
     if kind not in get_args(ConstraintKind):
@@ -58,7 +59,7 @@ def compile_constraint(kind: ConstraintKind, value: object, codec: TextCodec) ->
         grammar = _grammar(kind, source)
     except Exception as error:  # the library refuses in its own ways; GBNF is read by plain Python
         raise _refused(kind, one_line(error)) from error
-    if not _cheap(kind, source) and not affordable(grammar, COMPILE_SECONDS):
+    if not _cheap(kind, source) and not affordable(grammar, COMPILE_SECONDS, salt):
         raise _refused(kind, f"compiling it takes more than {COMPILE_SECONDS} s or 1 GiB; make it simpler")
     limits = rules.LLParserLimits(**BOUNDS, verbose_errors=False)
     matcher: LLMatcher = rules.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)

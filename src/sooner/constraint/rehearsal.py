@@ -40,17 +40,18 @@ matcher.is_error() or matcher.compute_logit_bias()
 """
 
 
-def affordable(grammar: str, seconds: int) -> bool:
-    """Whether compiling ``grammar`` takes at most ``seconds`` of processor time and 1 GiB. Good ones are remembered."""
+def affordable(grammar: str, seconds: int, salt: str = "") -> bool:
+    """Whether compiling ``grammar`` takes at most ``seconds`` of processor time and 1 GiB. Good ones are remembered
+    for callers of the same ``salt``."""
     try:
-        _rehearse(grammar, seconds)
+        _rehearse(grammar, seconds, salt)
     except (subprocess.SubprocessError, OSError):
         return False
     return True
 
 
 @lru_cache(maxsize=64)
-def _rehearse(grammar: str, seconds: int) -> None:
+def _rehearse(grammar: str, seconds: int, salt: str) -> None:
     place = str(Path(str(library().__file__)).parent.parent)
     command = [sys.executable, "-I", "-S", "-c", _REHEARSAL, place, str(seconds), json.dumps(dict(BOUNDS))]
     subprocess.run(command, input=grammar.encode(), capture_output=True, timeout=_PATIENCE_SECONDS, check=True)

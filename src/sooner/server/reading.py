@@ -64,7 +64,7 @@ class Reader:
         messages = template_messages([_message(message.model_dump(exclude_none=True)) for message in body.messages])
         forced = None if tools is None or calls is None else tools.constraint(calls)
         prompt = messages if tools is None else self._render(messages, tools)
-        asked = self._asked(body, [prompt], sampling, salt, _constraint(body, self._engine.codec, forced))
+        asked = self._asked(body, [prompt], sampling, salt, _constraint(body, self._engine.codec, salt, forced))
         return replace(asked, calls=calls)
 
     def text(self, body: TextBody, salt: str) -> Asked:
@@ -76,7 +76,7 @@ class Reader:
         if len(prompts) * body.n > self._settings.max_n:
             raise InvalidRequest(f"n times the prompts must be at most {self._settings.max_n}", "n")
         sampling = self._sampling(body, body.logprobs, "logprobs", body.max_tokens or 16)
-        return self._asked(body, prompts, sampling, salt, _constraint(body, self._engine.codec))
+        return self._asked(body, prompts, sampling, salt, _constraint(body, self._engine.codec, salt))
 
     def _call_format(self) -> str:
         """How this model writes function calls."""
@@ -176,7 +176,7 @@ def _tools(body: ChatBody) -> Tools | None:
 
 
 def _constraint(
-    body: CommonBody, codec: TextCodec, call: tuple[ConstraintKind, str] | None = None
+    body: CommonBody, codec: TextCodec, salt: str, call: tuple[ConstraintKind, str] | None = None
 ) -> Constraint | None:
     """The grammar that the body asks for, compiled; None for none. ``call``: that of a call that must be made.
 
@@ -194,7 +194,7 @@ def _constraint(
         asked.append(("regex", "regex", body.regex))
     if len(asked) > 1:
         raise InvalidRequest(f"{asked[0][0]} and {asked[1][0]} ask for two forms: keep one of them", asked[1][0])
-    return compile_constraint(asked[0][1], asked[0][2], codec) if asked else None
+    return compile_constraint(asked[0][1], asked[0][2], codec, salt) if asked else None
 
 
 def _biases(given: dict[str, float]) -> dict[int, float]:
