@@ -1,28 +1,35 @@
-"""Layer skipping on a model where it pays: the default model with layers inserted that add next to nothing.
+"""Layer skipping where it pays and where it does not, everything in turns in one process, texts asserted identical.
 
-Everything interleaved in one process (A B A B), texts asserted identical. ``python benchmarks/layerskip.py [FOLDER]``
-keeps the deepened model in FOLDER.
+    python benchmarks/layerskip.py redundant [--folder FOLDER]
+    python benchmarks/layerskip.py default [--seconds 60]
+
+``redundant``: the default model with layers inserted that add next to nothing (kept in FOLDER), these left out of
+drafts. ``default``: the model as it is, with the best set that a search of so many seconds finds.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 from common import keep, prompts
 from core import as_dict, seconds
+from gguf_files import rewrite
 
 import sooner
 from sooner.bench import ratio
+from sooner.bench.shortened import measure_memory
+from sooner.bench.workload import Item
+from sooner.cli.skips import search_skips
 from sooner.control.fixed import FixedController
-from sooner.draft.layerskip import LayerSkipDrafter
 from sooner.engine import Engine
 from sooner.loading import make_drafter
+from sooner.protocols import Drafter
+from sooner.store.default import default_gguf
 
 INSERTED = 2
 """Layers behind each of the model's own."""
@@ -35,30 +42,19 @@ CATEGORIES = ("writing", "qa", "translation", "coding", "summarization", "rolepl
 
 def deepen(source: Path, path: Path, inserted: int = INSERTED, part: float = PART) -> Path:
     """Write ``source`` with ``inserted`` near-identities behind each layer; its matrices must be Q4_1."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(str(path), "llama")
-    layers = int(reader.fields["llama.block_count"].contents())
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name in ("general.architecture", "llama.block_count"):
-            continue
-        kind = field.types[0]
-        writer.add_key_value(name, field.contents(), kind, field.types[-1] if len(field.types) > 1 else None)
-    writer.add_block_count(layers * (inserted + 1))
-    for tensor in reader.tensors:
+
+    def copies(tensor: Any) -> Iterator[tuple[str, Any]]:
         if not tensor.name.startswith("blk."):
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-            continue
+            yield tensor.name, tensor.data
+            return
         _, layer, rest = tensor.name.split(".", 2)
         for copy in range(inserted + 1):
-            data = tensor.data
-            if copy and rest in ("attn_output.weight", "ffn_down.weight"):
-                data = scaled(data, part)
-            writer.add_tensor(f"blk.{int(layer) * (inserted + 1) + copy}.{rest}", data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+            faint = copy and rest in ("attn_output.weight", "ffn_down.weight")
+            data = scaled(tensor.data, part) if faint else tensor.data
+            yield f"blk.{int(layer) * (inserted + 1) + copy}.{rest}", data
+
+    count = "llama.block_count"
+    return rewrite(source, path, lambda reader: {count: reader.fields[count].contents() * (inserted + 1)}, copies)
 
 
 def scaled(data: Any, part: float) -> Any:
@@ -69,70 +65,104 @@ def scaled(data: Any, part: float) -> Any:
     return blocks.reshape(data.shape)
 
 
-def private_mb() -> float:
-    """Memory that is this process's alone, in MB: model files mapped into memory do not count."""
-    for line in Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines():
-        if line.startswith("Anonymous:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+def drafters(engine: Engine, skip: str) -> dict[str, Drafter | None]:
+    """What is compared: nothing, the model-free set, layer skipping beside it, and layer skipping alone."""
+    model, others = engine.fingerprint["model"], ["suffix", "recycle"]
+
+    def made(*specs: str) -> Drafter | None:
+        return make_drafter(list(specs), engine.target, engine.codec, model)
+
+    return {
+        "plain": None,
+        "model_free": made(*others),
+        "with_layerskip": made(*others, f"layerskip:skip={skip}"),
+        "layerskip": made(f"layerskip:skip={skip}"),
+        "layerskip_always": made(f"layerskip:skip={skip},thrifty=false"),
+    }
 
 
-def compare(engine: Engine, skip: str, rounds: int = 3) -> dict[str, Any]:
-    """Plain decoding against layer skipping, alone and with the default drafters, in turns on each prompt."""
-    before = private_mb()
-    alone = LayerSkipDrafter(engine.target, skip=skip, eos_ids=tuple(engine.codec.eos_ids))
-    after = private_mb()
-    goodput = engine.controller
-    together = make_drafter(
-        ["suffix", "recycle", f"layerskip:skip={skip}"], engine.target, engine.codec, engine.fingerprint["model"]
-    )
-    kinds: dict[str, Any] = {"plain": None, "layerskip": alone, "with_default_drafters": together}
+def compare(engine: Engine, skip: str, kinds: tuple[str, ...], *, rounds: int, tokens: int) -> dict[str, Any]:
+    """``kinds`` of `drafters` in turns on each prompt: speed over plain, and what drafting with the model took."""
+    known = drafters(engine, skip)
+    goodput, always = engine.controller, FixedController(6)
     times: dict[str, list[float]] = {name: [] for name in kinds}
-    lengths: list[float] = []
+    seen: dict[str, list[Any]] = {name: [] for name in kinds}
     for turn in range(rounds + 1):
         for category, (text,) in prompts(1).items():
             if category not in CATEGORIES:
                 continue
-            texts: dict[str, Sequence[int]] = {}
-            for name, drafter in kinds.items():
-                engine.drafter = drafter
-                engine.controller = FixedController(8) if name == "layerskip" else goodput
-                spent, answer = seconds(engine, text, drafting=drafter is not None, tokens=96)
-                texts[name] = answer.token_ids
+            answers: dict[str, Any] = {}
+            for name in kinds:
+                engine.drafter = known[name]
+                engine.controller = always if name == "layerskip_always" else goodput
+                spent, answers[name] = seconds(engine, text, drafting=known[name] is not None, tokens=tokens)
                 if turn:  # the first round warms all of them up
                     times[name].append(spent)
-                    lengths += [answer.speculation.acceptance_length] if name == "layerskip" else []
-            assert len(set(map(tuple, texts.values()))) == 1, f"{category}: the texts differ"
-    weights = engine.target.plan.weights / 2**20  # type: ignore[attr-defined] # the OpenVINO target has a plan
+                    seen[name].append(answers[name])
+            assert len({tuple(answer.token_ids) for answer in answers.values()}) == 1, f"{category}: the texts differ"
+    over = {name: as_dict(ratio(times["plain"], times[name])) for name in kinds if name != "plain"}
     return {
         "skip": skip,
-        "layerskip_over_plain_speed": as_dict(ratio(times["plain"], times["layerskip"])),
-        "with_default_drafters_over_plain_speed": as_dict(ratio(times["plain"], times["with_default_drafters"])),
-        "acceptance_length": float(np.mean(lengths)),
-        "weights_mb": weights,
-        "further_private_mb": after - before,
+        "over_plain_speed": over,
+        "acceptance_length": {name: mean_length(answers) for name, answers in seen.items() if name != "plain"},
+        "drafted_by_the_model": {name: share(answers) for name, answers in seen.items() if name != "plain"},
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, help="where the deepened model is kept (default: nowhere)")
-    parser.add_argument("--rounds", type=int, default=3)
-    chosen = parser.parse_args()
-    from sooner.store.default import default_gguf
+def mean_length(answers: list[Any]) -> float:
+    return round(float(np.mean([answer.speculation.acceptance_length for answer in answers])), 3)
 
+
+def share(answers: list[Any]) -> float:
+    """The share of tokens that came from layer skipping."""
+    tokens = [source for answer in answers for _, source in answer.pieces]
+    return round(tokens.count("layerskip") / len(tokens), 3)
+
+
+def memory(engine: Engine, skip: str) -> Mapping[str, Any]:
+    from sooner.draft.layerskip import parse_skip
+
+    weights = engine.target.plan.weights  # type: ignore[attr-defined] # the OpenVINO target has a plan
+    taken = measure_memory(engine.target, parse_skip(skip))  # type: ignore[arg-type] # and sublayers
+    return {"weights_mb": weights / 2**20, "further_private_mb": None if taken is None else taken / 2**20}
+
+
+def redundant(chosen: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as nowhere:
-        folder = chosen.folder or Path(nowhere)
-        path = folder / "deepened.gguf"
+        path = (chosen.folder or Path(nowhere)) / "deepened.gguf"
         if not path.exists():
             deepen(default_gguf(offline=False, say=print), path)
-        engine = sooner.load(str(path), draft=None)
-        layers = 30 * (INSERTED + 1)
-        own = range(0, layers, INSERTED + 1)
-        skip = "+".join(f"{first + 1}-{first + INSERTED}" for first in own)
-        result = compare(engine, skip, chosen.rounds)
+        engine = sooner.load(str(path), draft=None, pool_tokens=4096)
+    layers = 30 * (INSERTED + 1)
+    skip = "+".join(f"{first + 1}-{first + INSERTED}" for first in range(0, layers, INSERTED + 1))
+    kinds = ("plain", "layerskip_always", "layerskip", "with_layerskip")
+    found = compare(engine, skip, kinds, rounds=chosen.rounds, tokens=chosen.tokens)
+    return {"inserted": INSERTED, "part": PART, "layers": layers, **found, **memory(engine, skip)}
+
+
+def default(chosen: argparse.Namespace) -> dict[str, Any]:
+    engine = sooner.load(None, draft=None, pool_tokens=8192)
+    items = [Item(name, name, text) for name, (text,) in prompts(1, evaluation_only=False).items()]
+    report = search_skips(engine, items, chosen.seconds)
+    print(report)
+    kinds = ("plain", "model_free", "with_layerskip", "layerskip")
+    found = compare(engine, report.found.text, kinds, rounds=chosen.rounds, tokens=chosen.tokens)
+    return {"search": report.to_dict(), "says": str(report), **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=("redundant", "default"))
+    parser.add_argument("--folder", type=Path, help="where the deepened model is kept (default: nowhere)")
+    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--dry-run", action="store_true", help="show the result without keeping it")
+    chosen = parser.parse_args()
+    result = (redundant if chosen.which == "redundant" else default)(chosen)
     print(result)
-    keep("layerskip", {"inserted": INSERTED, "part": PART, "layers": layers, **result})
+    if not chosen.dry_run:
+        keep(f"layerskip-{chosen.which}", result)
 
 
 if __name__ == "__main__":

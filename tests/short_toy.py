@@ -27,6 +27,7 @@ class ShortToy(ToyTarget):
         self.lending = True
         self.released = 0
         self.passes = 0
+        self.memory = 3 << 20
 
     def open(self, tokens: Sequence[int] = (), salt: str = "") -> ToySession:
         session = super().open((), salt)

@@ -85,7 +85,7 @@ def load(
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
-    target.heads = partial(open_head, files=files, taps=taps, threads=threads)
+    target.heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
     if draft == AUTO_DRAFT and budget is None and controller is None:
         draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
     opening = partial(
@@ -223,11 +223,20 @@ def open_model(
         raise type(error)(f"draft model: {error}") from error
 
 
-def open_head(path: str, force: bool, *, files: ModelFiles, taps: Sequence[int], threads: int | None) -> HeadRunner:
+def open_head(
+    path: str,
+    force: bool,
+    *,
+    files: ModelFiles,
+    taps: Sequence[int],
+    threads: int | None,
+    say: Callable[[str], None] | None = None,
+) -> HeadRunner:
     """The head at ``path`` (none: made or shipped for the model), ready to run beside a target that shows ``taps``.
-    Raises `DraftError`, `CorruptModel`."""
+    Its memory goes to ``say``. Raises `DraftError`, `CorruptModel`."""
     from sooner.store.head_file import find_head, fitting_head
     from sooner.targets.openvino.head import OpenVINOHead
+    from sooner.targets.openvino.memory import return_freed, size
 
     folder = find_head(path, files.sha256)
     if folder is None:
@@ -239,7 +248,11 @@ def open_head(path: str, force: bool, *, files: ModelFiles, taps: Sequence[int],
             f"{folder} reads layers {', '.join(map(str, head.layers))}, the target was loaded to show {shown}: "
             "load the model with this head alone among its drafters"
         )
-    return OpenVINOHead(head, files.xml, threads=threads)
+    runner = OpenVINOHead(head, files.xml, threads=threads)
+    (say or log.info)(f"memory: the head {folder} takes {size(runner.memory)} besides the target")
+    del head  # its weights in float32, several times what is kept of them
+    return_freed()
+    return runner
 
 
 def _head_taps(draft: object, files: ModelFiles) -> tuple[int, ...]:

@@ -81,6 +81,50 @@ def test_calibration_learns_what_claims_are_worth() -> None:
     assert chances[6] > 0.9
 
 
+class Model:
+    """A drafter whose guesses take time: it says which texts it was asked for."""
+
+    name = "model"
+
+    def __init__(self, reach: float) -> None:
+        self._reach = reach
+        self.asked: list[int] = []
+
+    def reach(self, context: Context) -> float:
+        return self._reach
+
+    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+        self.asked += [context.id for context in contexts]
+        return [tree.chain([5, 6, 7], 0.6, "model") for _ in contexts]
+
+    def observe(self, step: Step, rows: Rows) -> None: ...
+
+    def forget(self, id: int) -> None: ...
+
+
+class Sure(Model):
+    """Cheap, and sure of five tokens of the text 1; it knows nothing of others."""
+
+    name = "sure"
+    reach = None  # type: ignore[assignment] # it takes no time
+
+    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+        return [tree.chain([5, 6, 7, 8, 9], 1.0, "sure") if one.id == 1 else Draft() for one in contexts]
+
+
+def test_a_model_stands_last_and_is_spared_what_others_foresee() -> None:
+    model, far = Model(1.2), Model(30.0)
+    texts = [context([1, 2]), dataclasses.replace(context([1, 2]), id=2)]
+    cascade = CascadeDrafter([model, Sure(0.0), far])
+    assert [member.name for member in cascade.members] == ["sure", "model", "model"]
+    for _ in range(2):
+        drafts = cascade.propose(texts)
+        assert set(drafts[0].sources[:3]) == {"sure"}, "the credit is the first one's"
+        assert drafts[1].sources == ("model",) * 3
+    assert model.asked == [2, 2]
+    assert far.asked == [1, 2, 1, 2], "it could foresee more than the others do"
+
+
 def test_estimates_shrink_towards_the_claim_and_fade() -> None:
     calibration = Calibration()
     assert calibration.estimate("a", 0.3) == pytest.approx(0.3)

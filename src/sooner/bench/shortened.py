@@ -5,6 +5,7 @@ Knows texts, sessions and a clock. Does not know which sublayers to try.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,6 +18,7 @@ from sooner.bench.layerskip import DEEPEST, Costs, Score, Skip
 from sooner.control.cost import measure_cost
 from sooner.errors import InvalidRequest, TargetError
 from sooner.protocols import Session, Target
+from sooner.targets.openvino.memory import return_freed
 from sooner.types import Work
 
 __all__ = ["Sublayers", "Windows", "measure_costs", "measure_memory"]
@@ -165,6 +167,7 @@ def measure_memory(target: Sublayers, skip: Collection[str]) -> int | None:
     """The private bytes that the graph without ``skip`` takes besides the target's; None where the system does not say.
 
     Model files are mapped and shared; the weights that are left are packed once more, nodes and buffers come on top.
+    What earlier graphs left behind goes back to the system first, or a new one would seem to take next to nothing.
     """
     before = _private_bytes()
     short = target.skipping(skip)
@@ -174,6 +177,8 @@ def measure_memory(target: Sublayers, skip: Collection[str]) -> int | None:
 
 
 def _private_bytes() -> int | None:
+    gc.collect()
+    return_freed()
     try:
         lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -17,7 +17,6 @@ from sooner.errors import InvalidRequest
 if TYPE_CHECKING:
     from sooner.bench.configuration import Configuration
     from sooner.bench.layerskip import Found, Search
-    from sooner.bench.runner import Runner
     from sooner.bench.workload import Item
     from sooner.engine import Engine
 
@@ -89,7 +88,7 @@ class SkipReport:
         }
 
 
-def search_skips(runner: Runner, items: Sequence[Item], seconds: float) -> SkipReport:
+def search_skips(engine: Engine, items: Sequence[Item], seconds: float) -> SkipReport:
     """Search on texts that the model writes for the first ``items``, for at most ``seconds`` of measuring sets.
 
     What is measured is kept in the cache directory: the same search again goes on where this one ended. Raises
@@ -99,7 +98,6 @@ def search_skips(runner: Runner, items: Sequence[Item], seconds: float) -> SkipR
     from sooner.bench.shortened import Sublayers, Windows, measure_costs, measure_memory
     from sooner.store.cache import recall, remember
 
-    engine = runner.engine
     target = engine.target
     if not isinstance(target, Sublayers):
         raise InvalidRequest(

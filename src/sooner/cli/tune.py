@@ -133,7 +133,7 @@ def _skips(runner: Runner, items: Sequence[Item], seconds: float) -> SkipReport:
     """Search for layers to leave out, say what was found, and have it measured if it promises anything."""
     from sooner.cli.skips import configurations_with, search_skips
 
-    report = search_skips(runner, items, seconds)
+    report = search_skips(runner.engine, items, seconds)
     say(str(report))
     runner.configurations += tuple(configurations_with(report))
     return report

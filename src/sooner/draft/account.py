@@ -31,15 +31,22 @@ class Account:
         self._owed: dict[int, float] = {}
         self._proposed: dict[int, tuple[list[int], float]] = {}
 
+    def reach(self, context: Context) -> float:
+        """Tokens of the text that a draft of full depth foresees in the mean."""
+        return self._judges[self._kind(context)][0].reach
+
     def depths(self, contexts: Sequence[Context]) -> list[int]:
         """How deep to draft for each; 0 = not at all."""
-        kinds = [context.sampling.temperature == 0.0 for context in contexts]
-        self._greedy |= {context.id: kind for context, kind in zip(contexts, kinds, strict=True)}
+        kinds = [self._kind(context) for context in contexts]
         depth = {}
         for kind in set(kinds):
             thrift, credit = self._judges[kind]
             depth[kind] = thrift.depth() if credit.ask() else 0
         return [depth[kind] for kind in kinds]
+
+    def _kind(self, context: Context) -> bool:
+        kind = self._greedy[context.id] = context.sampling.temperature == 0.0
+        return kind
 
     def drafted(
         self, contexts: Sequence[Context], drafts: Sequence[Draft], level_ms: float, read_ms: Mapping[int, float]

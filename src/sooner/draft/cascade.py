@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from sooner import tree
 from sooner.draft.calibration import Calibration, confidence_bin, depth_bin
@@ -15,7 +16,19 @@ from sooner.draft.growth import sharpened
 from sooner.protocols import Context, Drafter
 from sooner.types import EMPTY_DRAFT, ROOT, Draft, Rows, Step
 
-__all__ = ["CascadeDrafter"]
+__all__ = ["CascadeDrafter", "Costly"]
+
+Claims = list[tuple[str, Draft]]
+"""What members propose for one text, each with its name."""
+
+
+@runtime_checkable
+class Costly(Protocol):
+    """A drafter whose guesses take time, as those of a model do."""
+
+    def reach(self, context: Context) -> float:
+        """The tokens of a text that its longest draft foresees in the mean."""
+        ...
 
 
 @dataclass(slots=True)
@@ -27,17 +40,24 @@ class _Proposal:
     length: int
 
 
+_Weighed = tuple[Draft, list[tuple[Hashable, ...]], list[float]]
+"""A merged tree, each node's evidence, and its chance after its parent."""
+
+
 class CascadeDrafter:
     """Asks all ``members`` and merges what they say; equal prefixes share nodes, the first member gets the credit.
 
+    `Costly` members stand last, so that theirs is the credit for what no other knew, and are spared the texts of which
+    the others foresee as much already.
     A node's evidence is the set of members that claim it and how surely; its confidence is how often that evidence was
     right, over all requests of this engine, also where the controller did not choose the node (the emitted text tells).
     """
 
     def __init__(self, members: Sequence[Drafter]) -> None:
-        self.members = tuple(members)
+        self.members = tuple(sorted(members, key=lambda member: isinstance(member, Costly)))
         self._calibration = Calibration()
         self._proposals: dict[int, _Proposal] = {}
+        self._weighed: dict[tuple[int, int], _Weighed] = {}
 
     @property
     def name(self) -> str:
@@ -46,9 +66,15 @@ class CascadeDrafter:
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """One merged tree per context. Sampled drafts (under a ratio rule) are not merged: the first one counts."""
-        claims: list[list[tuple[str, Draft]]] = [[] for _ in contexts]
+        self._weighed.clear()
+        claims: list[Claims] = [[] for _ in contexts]
         for member in self.members:
-            for found, draft in zip(claims, member.propose(contexts), strict=True):
+            asked = list(zip(contexts, claims, strict=True))
+            if isinstance(member, Costly):
+                asked = [(context, found) for context, found in asked if self._falls_short(member, context, found)]
+            if not asked:
+                continue
+            for (_, found), draft in zip(asked, member.propose([context for context, _ in asked]), strict=True):
                 if len(draft):
                     found.append((member.name, draft))
         return [self._merge(context, found) for context, found in zip(contexts, claims, strict=True)]
@@ -67,20 +93,41 @@ class CascadeDrafter:
         for member in self.members:
             member.forget(id)
 
-    def _merge(self, context: Context, found: list[tuple[str, Draft]]) -> Draft:
+    def _merge(self, context: Context, found: Claims) -> Draft:
         self._proposals.pop(context.id, None)
         if not found:
             return EMPTY_DRAFT
-        if any(draft.q for _, draft in found):
-            return found[0][1]
-        merged = tree.merge([draft for _, draft in found])
-        greedy = context.sampling.temperature == 0.0
-        keys = _evidence(merged, found, greedy)
+        if sampled := next((draft for _, draft in found if draft.q), None):
+            return sampled
+        merged, keys, chances = self._weigh(context, found)
         self._proposals[context.id] = _Proposal(merged, keys, len(context.tokens))
+        return replace(merged, confidence=tuple(chances))
+
+    def _weigh(self, context: Context, found: Claims) -> _Weighed:
+        """``found`` merged and judged, once in a proposal."""
+        known = self._weighed.get((context.id, len(found)))
+        if known is None:
+            known = self._weighed[context.id, len(found)] = self._judge(context, found)
+        return known
+
+    def _judge(self, context: Context, found: Claims) -> _Weighed:
+        merged = tree.merge([draft for _, draft in found])
+        keys = _evidence(merged, found, context.sampling.temperature == 0.0)
         chances = [self._chance(key, merged.confidence[i]) for i, key in enumerate(keys)]
         if context.noise is not None:
             chances = self._with_noise(context, merged, keys, chances)
-        return replace(merged, confidence=tuple(chances))
+        return merged, keys, chances
+
+    def _falls_short(self, member: Costly, context: Context, found: Claims) -> bool:
+        """Whether what was ``found`` foresees fewer tokens of the text than ``member`` could."""
+        reach = member.reach(context)
+        if not found:
+            return True
+        merged, _, chances = self._weigh(context, found)
+        values: list[float] = []
+        for parent, chance in zip(merged.parents, chances, strict=True):
+            values.append(chance * (1.0 if parent == ROOT else values[parent]))
+        return sum(values) < reach
 
     def _chance(self, keys: tuple[Hashable, ...], claim: float) -> float:
         """The joint evidence where there is enough of it, else the strongest single claim."""
@@ -127,7 +174,7 @@ def _claim(key: Hashable) -> float:
 _CENTRES = (0.01, 0.035, 0.075, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.84, 0.91, 0.96, 0.985)
 
 
-def _evidence(merged: Draft, found: list[tuple[str, Draft]], greedy: bool) -> list[tuple[Hashable, ...]]:
+def _evidence(merged: Draft, found: Claims, greedy: bool) -> list[tuple[Hashable, ...]]:
     """For each merged node: the key of all claims together, then one key per claim."""
     place: dict[tuple[int, int], int] = {}
     depths: list[int] = []

@@ -122,6 +122,10 @@ class HeadDrafter:
         self._head = open_head(path, force)
         self._states: dict[int, _State] = {}
 
+    def reach(self, context: Context) -> float:
+        """Tokens of the text that a draft of full depth foresees in the mean (see `cascade.Costly`)."""
+        return self._account.reach(context) if self._account else float("inf")
+
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """A tree per context, the heads of all in one pass per level; empty where no row of the target was seen yet."""
         depths = self._account.depths(contexts) if self._account else [self._depth] * len(contexts)

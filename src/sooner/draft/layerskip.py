@@ -24,6 +24,11 @@ __all__ = ["LayerSkipDrafter", "Skippable", "format_skip", "parse_skip"]
 class Lender(Target, Protocol):
     """A draft model that reads the cache of the target's live sessions."""
 
+    @property
+    def memory(self) -> int:
+        """The bytes that it may take besides the target."""
+        ...
+
     def lends(self, tokens: Sequence[int]) -> bool:
         """Whether one of them holds exactly ``tokens``."""
         ...
@@ -63,6 +68,7 @@ class LayerSkipDrafter:
         thrifty: bool = True,
         eos_ids: Sequence[int] = (),
         tuned_skip: Callable[[], str] = lambda: "",
+        say: Callable[[str], None] = lambda message: None,
     ) -> None:
         self._max = at_least(1, max=max)
         self._width = at_least(1, width=width)
@@ -75,11 +81,19 @@ class LayerSkipDrafter:
                 "or name what to leave out, as in kind=layerskip,skip=5-8+12m"
             )
         self._short = target.skipping(parse_skip(chosen))
+        say(
+            f"memory: the model without {chosen} takes up to {self._short.memory / 2**20:.0f} MB besides the target, "
+            "no cache of its own"
+        )
         self._levels = Levels(self._short, self.name)
         self._tongue = Same(target.vocab_size, self._short.vocab_size)
         self._processors = Processors(target.vocab_size, eos_ids)
         self._eos_ids = frozenset(eos_ids)
         self._account = Account(self.name, self._max) if thrifty else None
+
+    def reach(self, context: Context) -> float:
+        """Tokens of the text that a draft of full depth foresees in the mean (see `cascade.Costly`)."""
+        return self._account.reach(context) if self._account else float("inf")
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """A chain, or with ``width`` a chain with siblings, per context; nothing where that does not pay."""

@@ -78,6 +78,10 @@ class ModelDrafter:
         self._road, what = self._choose(vocabulary, pair)
         say(f"draft model {path}: {what}; context {pair.model.context} of the target's {target.context} tokens")
 
+    def reach(self, context: Context) -> float:
+        """Tokens of the text that a draft of full depth foresees in the mean (see `cascade.Costly`)."""
+        return self._account.reach(context) if self._account else float("inf")
+
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """A chain with siblings per context; nothing where that does not pay."""
         depths = self._account.depths(contexts) if self._account else [self._max] * len(contexts)

@@ -47,6 +47,11 @@ class Thrift:
         """How often a level was right, given that those above it were."""
         return self._hits / self._trials
 
+    @property
+    def reach(self) -> float:
+        """Tokens that the deepest draft foresees in the mean."""
+        return sum(self.acceptance**level for level in range(1, self._most + 1))
+
     def depth(self) -> int:
         """Levels for the coming proposal; 0 = draft nothing."""
         worth = self._worth()

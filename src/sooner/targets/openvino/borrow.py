@@ -111,7 +111,8 @@ class Borrower:
 
     Rows come from single passes over any number of rows: a draft may be a bit off, so no two-row rule holds here. What
     is borrowed must be given back before the target's next pass (`release`). ``gates``: the array that switches the
-    sublayers ``names`` of a graph with gates, None for any other graph.
+    sublayers ``names`` of a graph with gates, None for any other graph. ``memory``: the bytes that the graph may take
+    besides the target's.
     """
 
     row_invariant = False
@@ -125,12 +126,14 @@ class Borrower:
         vocab_size: int,
         context: int,
         fingerprint: Mapping[str, str],
+        memory: int = 0,
         names: Sequence[str] = (),
         gates: NDArray[np.float32] | None = None,
     ) -> None:
         self.vocab_size = vocab_size
         self.context = context
         self.fingerprint = fingerprint
+        self.memory = memory
         self.names = tuple(names)
         self._blocks = blocks
         self._runner = runner
@@ -214,6 +217,7 @@ def borrower(
     vocab_size: int,
     context: int,
     fingerprint: Mapping[str, str],
+    memory: int = 0,
     names: Sequence[str] = (),
 ) -> Borrower:
     """A borrower over the target's cache tensors ``kv`` and ``blocks``; ``names``: the sublayers of a graph with gates.
@@ -235,6 +239,7 @@ def borrower(
         vocab_size=vocab_size,
         context=context,
         fingerprint=fingerprint,
+        memory=memory,
         names=names,
         gates=gates,
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sooner.errors import TargetError
 from sooner.targets.openvino.graph import last_line
-from sooner.targets.openvino.head_graph import INPUTS, head_graph
+from sooner.targets.openvino.head_graph import INPUTS, head_bytes, head_graph
 
 __all__ = ["Guesses", "HeadLike", "HeadSession", "OpenVINOHead"]
 
@@ -126,6 +126,7 @@ class OpenVINOHead:
     """Runs a head on the CPU, several sequences in one pass, in int8 beside the target's own embedding.
 
     ``xml``: the target's IR, whose embedding (and LM head, where the file has none) is used as it lies there.
+    ``memory``: about the bytes that it takes. The first pass is run here, since that one also packs the weights.
     Raises `TargetError`, `ModelError`.
     """
 
@@ -141,9 +142,11 @@ class OpenVINOHead:
         if threads is not None:
             config["INFERENCE_NUM_THREADS"] = threads
         graph = head_graph(core, head, xml, slots=self.slots, width=min(width, len(head.vocabulary)))
+        self.memory = head_bytes(graph)
         self._request = core.compile_model(graph, "CPU", config).create_infer_request()
         half = shape.head_dim // 2
         self._turns = (shape.rope_theta ** (-np.arange(half) / half)).astype(np.float64)
+        self.start([self.open()], [np.zeros((1, shape.taps * shape.hidden), np.float32)], [[0]])
 
     def open(self) -> HeadSession:
         """A session that has seen nothing."""

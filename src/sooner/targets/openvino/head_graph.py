@@ -16,7 +16,7 @@ from sooner.targets.openvino.weights import shared_tables
 if TYPE_CHECKING:
     from sooner.targets.openvino.head import HeadLike
 
-__all__ = ["INPUTS", "head_graph"]
+__all__ = ["INPUTS", "head_bytes", "head_graph"]
 
 INPUTS = ("rows", "state", "ids", "cos", "sin", "keys", "values", "mask", "last")
 """For B sequences of T rows, a cache of S slots and N heads of d: ``rows`` ``[B, T, taps * H]`` of the target or zeros,
@@ -79,6 +79,16 @@ def head_graph(core: Any, head: HeadLike, xml: Path, *, slots: int, width: int) 
     best = ops.topk(chances, _ints(width, flat=True), -1, "max", "value")
     results = [ops.result(output) for output in (*best.outputs(), last.output(0), k.output(0), v.output(0))]
     return ov.Model(results, list(inputs.values()), "head")
+
+
+def head_bytes(graph: Any) -> int:
+    """About what ``graph`` takes: its int8 matrices twice, since OpenVINO packs them and keeps what it packed; the rest
+    in float32 but for the target's embedding, the largest of it, which is read where the model's file is mapped."""
+    constants = [op for op in graph.get_ordered_ops() if op.get_type_name() == "Constant"]
+    matrices = [op.get_byte_size() for op in constants if op.get_element_type().get_type_name() == "i8"]
+    sizes = [(op.get_byte_size(), int(np.prod(op.get_output_shape(0)))) for op in constants]
+    others = sorted(sizes)[:-1]
+    return 2 * sum(matrices) + 4 * (sum(count for _, count in others) - sum(matrices))
 
 
 def _ints(*values: int, flat: bool = False) -> Any:

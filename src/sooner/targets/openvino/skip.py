@@ -15,7 +15,7 @@ import numpy as np
 
 from sooner.errors import DraftError, UnsupportedModel
 
-__all__ = ["GATES", "Branch", "add_gates", "leave_out", "residual_branches"]
+__all__ = ["GATES", "Branch", "add_gates", "leave_out", "residual_branches", "weight_bytes"]
 
 GATES = "gates"
 """Name of the input, ``[S]`` float32, that `add_gates` multiplies the S branches with."""
@@ -95,6 +95,11 @@ def leave_out(model: Any, names: Collection[str], what: object = "the model") ->
         if parameter.get_name() not in alive:
             model.remove_parameter(parameter)
     model.validate_nodes_and_infer_types()
+
+
+def weight_bytes(model: Any) -> int:
+    """Bytes of the constants of ``model``, as they are stored."""
+    return sum(op.get_byte_size() for op in model.get_ordered_ops() if op.get_type_name() == "Constant")
 
 
 def check_names(names: Collection[str], known: Sequence[str], what: object = "the model") -> None:

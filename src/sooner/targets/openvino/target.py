@@ -19,11 +19,11 @@ from sooner.targets.openvino.borrow import Borrower, borrower
 from sooner.targets.openvino.kv import KVCache
 from sooner.targets.openvino.lanes import Lanes
 from sooner.targets.openvino.layout import Pass, paths
-from sooner.targets.openvino.memory import MemoryPlan
+from sooner.targets.openvino.memory import MemoryPlan, graph_bytes
 from sooner.targets.openvino.pool import BlockPool
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.session import Blocks, OpenVINOSession
-from sooner.targets.openvino.skip import add_gates, leave_out
+from sooner.targets.openvino.skip import add_gates, leave_out, weight_bytes
 from sooner.targets.openvino.width import Width
 from sooner.types import Logits, Rows, Work
 
@@ -110,7 +110,15 @@ class OpenVINOTarget:
     def _borrower(self, edit: Edit) -> Borrower:
         if self.edited is None:
             raise DraftError("this target has no graph to leave layers out of: load a model from its files")
-        compiled, names = self.edited(edit)
+        weights = 0
+
+        def weighed(graph: Any) -> Sequence[str] | None:
+            nonlocal weights
+            names = edit(graph)
+            weights = weight_bytes(graph)
+            return names
+
+        compiled, names = self.edited(weighed)
         return borrower(
             compiled,
             self.kv.tensors,
@@ -118,6 +126,7 @@ class OpenVINOTarget:
             vocab_size=self.vocab_size,
             context=self.context,
             fingerprint=self.fingerprint,
+            memory=graph_bytes(weights),
             names=names,
         )
 
