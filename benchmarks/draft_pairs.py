@@ -1,7 +1,13 @@
-"""One level of a draft model's candidates on real rows: the K smallest E/q under the coupled draw against K draws
-from q without replacement under recursive rejection, at equal rows of both models.
+"""Pairs of a target and a draft model: candidates at equal rows, and the wall-time factor that theory promises.
 
     python benchmarks/draft_pairs.py DRAFT [--model TARGET] [--temperature 0.8 1.0] [--keep NAME]
+    python benchmarks/draft_pairs.py DRAFT --chains 1 2 4 [--model TARGET] [--temperature 0 0.8] [--keep NAME]
+
+The first compares one level of candidates: the K smallest E/q under the coupled draw against K draws from q without
+replacement under recursive rejection. The second decodes with chains of g drafts, interleaved with plain decoding, and
+compares the factor with (1 - a^(g+1)) / ((1 - a) (g c + v)), theorem 3.8 of 2211.17192, where that v is 1: a is how
+often the draft foresees the target's token, at every place of the target's own texts; c is a pass of the draft and v
+one of the target over g + 1 rows, in plain passes of the target, each measured alone.
 
 DRAFT is a model, or `without:20,24`: the default model's GGUF file without those layers.
 """
@@ -10,22 +16,37 @@ from __future__ import annotations
 
 import argparse
 import re
+import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
 from common import keep, prompts
 
 import sooner
+from sooner.bench.ratio import ratio
+from sooner.control.fixed import FixedController
+from sooner.draft.model import ModelDrafter
 from sooner.loading import open_model
 from sooner.protocols import Target
 from sooner.store.default import default_gguf
+from sooner.text import TextCodec
 from sooner.types import Draft, Work
 
 WIDTHS = (1, 2, 4, 8)
+
+BEGIN = 3
+"""Passes of a text that are not counted: in the first ones both models read the prompt."""
+
+SHORTER = 8
+"""The last tokens of a text, which are not counted either."""
+
+STEADY = 8
+"""Passes of one shape in a row, of which the first two are not counted: a change of shape has a price of its own."""
 
 
 def without(layers: Sequence[int], path: Path) -> Path:
@@ -120,6 +141,135 @@ def measure(engine: sooner.Engine, other: Target, *, temperature: float, tokens:
     }
 
 
+def acceptance(engine: sooner.Engine, other: Target, texts: Sequence[Text], *, temperature: float, draws: int) -> float:
+    """How often the draft's first candidate is the target's token, over all places of the target's texts."""
+    rng, seen = np.random.default_rng(0), []
+    for prompt, answer in texts:
+        tokens, start = (*prompt, *answer), len(prompt) - 1
+        laws = [rows(model, tokens, start, temperature or 1.0) for model in (engine.target, other)]
+        for p, q in zip(*laws, strict=True):
+            if temperature:
+                seen += [coupled(p, q, rng)[0] for _ in range(draws)]
+            else:
+                seen.append(p.argmax() == q.argmax())
+    return float(np.mean(seen))
+
+
+Text = tuple[tuple[int, ...], tuple[int, ...]]
+"""Prompt and answer."""
+
+
+def pass_costs(target: Target, draft: Target, known: Sequence[int], chains: Sequence[int]) -> dict[str, float]:
+    """Median ms of passes after ``known``: of the target over one token (as it comes in plain steps) and with g drafts,
+    and of the draft over one token. In turns, in runs of one shape."""
+    shapes: list[tuple[str, Target, int]] = [("plain", target, 0), ("draft", draft, 0)]
+    shapes += [(str(g), target, g) for g in chains]
+    sessions = {name: model.open(salt=name) for name, model, _ in shapes}
+    for name, model, _ in shapes:
+        model.score([Work(sessions[name], tuple(known[:-1]), logits=False)])
+    times: dict[str, list[float]] = {name: [] for name, _, _ in shapes}
+    for _ in range(6):
+        for name, model, g in shapes:
+            tail = tuple(known[-1 - i] for i in range(g))
+            guess = Draft(tail, tuple(range(-1, g - 1)), (0.5,) * g, ("cost",) * g)
+            for i in range(STEADY):
+                begun = time.perf_counter()
+                model.score([Work(sessions[name], tuple(known[-1:]), guess)])
+                if i > 1:
+                    times[name].append(1e3 * (time.perf_counter() - begun))
+                sessions[name].settle(())
+                sessions[name].sync(tuple(known[:-1]))
+    for session in sessions.values():
+        session.close()
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+class Timed(NamedTuple):
+    """A text, and seconds, tokens and passes of its middle: behind the first `BEGIN` passes, before drafts get shorter
+    because the text is about to end."""
+
+    text: tuple[int, ...]
+    seconds: float
+    counted: int
+    passes: int
+
+
+def timed(engine: sooner.Engine, prompt: Sequence[int], end: int, **sampling: Any) -> Timed:
+    tokens: list[int] = []
+    stamps: list[tuple[float, int]] = []
+    for step in engine.stream(list(prompt), max_tokens=end, **sampling):
+        tokens += step.tokens
+        stamps.append((time.perf_counter(), len(tokens)))
+    middle = [stamp for stamp in stamps[BEGIN - 1 : -1] if stamp[1] < end - SHORTER]
+    if len(middle) < 2:
+        return Timed(tuple(tokens), 0.0, 0, 0)
+    (begun, before), (ended, after) = middle[0], middle[-1]
+    return Timed(tuple(tokens), ended - begun, after - before, len(middle) - 1)
+
+
+def factor(
+    engine: sooner.Engine,
+    other: tuple[Target, TextCodec],
+    asked: Sequence[tuple[int, ...]],
+    chains: Sequence[int],
+    *,
+    temperature: float,
+    tokens: int,
+    draws: int,
+) -> dict[str, Any]:
+    """Measured against predicted factor for chains of every length in ``chains``; texts asserted equal."""
+    sampling = {"temperature": temperature, "seed": 1}
+    drafter = ModelDrafter(
+        "draft",
+        open_model=lambda path: other,
+        target=engine.target,
+        codec=engine.codec,
+        max=max(chains),
+        width=1,
+        thrifty=False,
+    )
+    found: dict[int, list[Timed]] = {g: [] for g in (0, *chains)}
+    texts: list[Text] = []
+    order = list(found)
+    for number, prompt in enumerate([asked[0], *asked]):  # the first time to warm up
+        runs = {}
+        for g in order[number % len(order) :] + order[: number % len(order)]:
+            engine.drafter, engine.controller = (drafter if g else None), FixedController(g)
+            runs[g] = timed(engine, prompt, tokens, **sampling)
+        assert len({run.text for run in runs.values()}) == 1, "a draft changed a text"
+        if number and min(run.counted for run in runs.values()) > SHORTER:
+            texts.append((prompt, runs[0].text))
+            for g, run in runs.items():
+                found[g].append(run)
+    engine.drafter = None
+    a = acceptance(engine, other[0], texts, temperature=temperature, draws=draws)
+    middle = texts[0][0] + texts[0][1]
+    ms = pass_costs(engine.target, other[0], middle, chains)
+    chain = [_compared(g, a, ms, found) for g in chains]
+    return {"temperature": temperature, "texts": len(texts), "acceptance": round(a, 3), "chains": chain}
+
+
+def _compared(g: int, a: float, ms: dict[str, float], found: dict[int, list[Timed]]) -> dict[str, Any]:
+    c, v = ms["draft"] / ms["plain"], ms[str(g)] / ms["plain"]
+    expected = sum(a**i for i in range(g + 1))
+    predicted = expected / (g * c + v)
+    plain = [run.seconds for run in found[0]]
+    # Passes end at other tokens with drafts than without: compared is the time for as many tokens.
+    drafted = [run.seconds * base.counted / run.counted for run, base in zip(found[g], found[0], strict=True)]
+    got = ratio(plain, drafted)
+    passes, counted = (sum(getattr(run, name) for run in found[g]) for name in ("passes", "counted"))
+    return {
+        "drafts": g,
+        "c": round(c, 3),
+        "v": round(v, 3),
+        "tokens_per_pass": round(counted / passes, 3),
+        "expected_tokens_per_pass": round(expected, 3),
+        "predicted": round(predicted, 3),
+        "measured": [round(value, 3) for value in (got.value, got.low, got.high)],
+        "measured_to_predicted": round(got.value / predicted, 3),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("draft")
@@ -127,6 +277,8 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, nargs="+", default=[0.8])
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--draws", type=int, default=16)
+    parser.add_argument("--chains", type=int, nargs="+")
+    parser.add_argument("--texts", type=int, default=12)
     parser.add_argument("--keep")
     options = parser.parse_args()
     engine = sooner.load(options.model, draft=None, pool_tokens=8192)
@@ -135,13 +287,31 @@ def main() -> None:
         if draft.startswith("without:"):
             layers = [int(layer) for layer in draft.removeprefix("without:").split(",")]
             draft = str(without(layers, Path(folder) / "pruned.gguf"))
-        other, _ = open_model(draft)
+        other = open_model(draft, pool_tokens=8192)
         runs = []
         for t in options.temperature:
-            runs.append(measure(engine, other, temperature=t, tokens=options.tokens, draws=options.draws))
-            print(runs[-1], flush=True)
+            if options.chains:
+                found = factor(
+                    engine,
+                    other,
+                    asked(engine, options.texts),
+                    options.chains,
+                    temperature=t,
+                    tokens=options.tokens,
+                    draws=options.draws,
+                )
+            else:
+                found = measure(engine, other[0], temperature=t, tokens=options.tokens, draws=options.draws)
+            runs.append(found)
+            print(found, flush=True)
     if options.keep:
-        keep(options.keep, {"draft": options.draft, "runs": runs})
+        keep(options.keep, {"model": options.model, "draft": options.draft, "runs": runs})
+
+
+def asked(engine: sooner.Engine, count: int) -> list[tuple[int, ...]]:
+    """Prompts of at most 200 tokens, by turns from every category."""
+    found = [engine.request(prompt).prompt for kept in prompts(2).values() for prompt in kept]
+    return [prompt for prompt in found if len(prompt) <= 200][:count]
 
 
 if __name__ == "__main__":

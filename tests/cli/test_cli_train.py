@@ -87,6 +87,9 @@ def test_prompts_of_the_user_from_a_file_or_a_pipe(tmp_path: Path) -> None:
         (b"abc\n", ("--kind", "tail")),
         (b"abc\n", ("--step", "fit")),
         (b"abc\n", ("--hours", "1")),
+        (b"abc\n", ("--layers", "4")),
+        (b"abc\n", ("--kind", "head", "--layers", "4")),
+        (b"abc\n", ("--kind", "draft", "--layers", "0")),
     ],
 )
 def test_bad_input_is_one_line(content: bytes | None, options: tuple[str, ...], tmp_path: Path) -> None:
@@ -98,11 +101,12 @@ def test_bad_input_is_one_line(content: bytes | None, options: tuple[str, ...], 
     assert not list(tmp_path.glob("t.npz*"))
 
 
-def test_a_head_needs_its_extra_and_says_so_before_a_model_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["head", "draft"])
+def test_fitting_needs_its_extra_and_says_so_before_a_model_is_loaded(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sooner.train.head_make.find_spec", lambda name: None)
-    result = invoke("train", "--kind", "head", "-o", str(tmp_path / "head"))
+    monkeypatch.setattr("sooner.train.workshop.find_spec", lambda name: None)
+    result = invoke("train", "--kind", kind, "-o", str(tmp_path / "made"))
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert 'pip install "sooner[train]"' in result.err
     assert not list(tmp_path.iterdir())

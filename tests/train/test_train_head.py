@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -11,20 +10,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from training import PROMPTS, recipe, run, tiny_model
 
 import sooner
 from sooner.engine import Engine
 from sooner.errors import InvalidRequest, MissingExtra
-from sooner.store import ModelFiles, resolve
-from sooner.train import head_make
+from sooner.store import ModelFiles
+from sooner.train import workshop
 from sooner.train.collect import Collected
-from sooner.train.head_make import Sizes, Workshop, default_taps
-from sooner.train.make import Recipe
+from sooner.train.head_make import HeadWorkshop, default_taps
 from sooner.train.rows import collect_rows, likeliest, read_rows, shards
+from sooner.train.workshop import is_held_out
 from sooner.types import Work
 
 torch_needed = pytest.mark.convert
@@ -32,11 +31,7 @@ torch_needed = pytest.mark.convert
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    folder = tmp_path_factory.mktemp("target")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[1] / "store"))
-        patch.setenv("SOONER_CACHE", str(folder / "cache"))
-        return resolve(str(importlib.import_module("tiny_gguf").write_gguf(folder / "tiny.gguf", tied=False)))
+    return tiny_model(tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture(scope="module")
@@ -98,31 +93,23 @@ def test_rows_are_collected_once_whatever_is_appended(
         read_rows(shards(tmp_path / "b")[0])
 
 
-def recipe(files: ModelFiles, **more: Any) -> Recipe:
-    given: dict[str, Any] = {"prompts": "p", "tokens": 3000, "max_tokens": 40, "temperature": 0.7, "seed": 3}
-    return Recipe(**{**given, "model": files.sha256, "sooner": "0", **more})
-
-
-PROMPTS: list[tuple[Any, str]] = [(f"the {word} fox number {i}", "") for i in range(20) for word in ("quick", "brown")]
-
-
 @pytest.fixture(scope="module")
 def collected(files: ModelFiles, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made") / "head"
-    shop = Workshop(out, files, Sizes(vocabulary=150, window=16))
+    shop = HeadWorkshop(out, files, vocabulary=150, window=16)
     assert shop.collect(engine, PROMPTS, recipe(files)) > 1000
     return shop.folder
 
 
-def shop_at(tmp_path: Path, collected: Path, files: ModelFiles) -> Workshop:
+def shop_at(tmp_path: Path, collected: Path, files: ModelFiles) -> HeadWorkshop:
     shutil.copytree(collected, tmp_path / "head.work")
-    return Workshop(tmp_path / "head", files, Sizes(vocabulary=150, window=16))
+    return HeadWorkshop(tmp_path / "head", files, vocabulary=150, window=16)
 
 
 def test_held_out_prompts_are_never_trained_on(collected: Path, files: ModelFiles) -> None:
     trained = {p.tokens[0].item() for path in shards(collected / "rows") for p in read_rows(path)}
     lines = [json.loads(line) for line in (collected / "texts.jsonl").read_text().splitlines()[1:]]
-    held = [line for line in lines if head_make._is_held_out(Collected(0, tuple(line["prompt"]), ()))]
+    held = [line for line in lines if is_held_out(Collected(0, tuple(line["prompt"]), ()))]
     rows = sum(len(p.ids) for path in shards(collected / "held-out") for p in read_rows(path))
     assert 0 < len(held) < len(lines) / 4
     assert rows == sum(len(line["tokens"]) for line in held if len(line["tokens"]) > 1)
@@ -130,7 +117,7 @@ def test_held_out_prompts_are_never_trained_on(collected: Path, files: ModelFile
 
 
 def test_what_cannot_be_done_is_one_line(files: ModelFiles, engine: Engine, tmp_path: Path) -> None:
-    shop = Workshop(tmp_path / "head", files, Sizes())
+    shop = HeadWorkshop(tmp_path / "head", files)
     with pytest.raises(InvalidRequest, match="no prompt can be used"):
         shop.collect(engine, [("x" * 4000, "")], recipe(files))
     with pytest.raises(InvalidRequest, match="are free"):
@@ -148,26 +135,19 @@ def test_texts_of_another_recipe_are_not_mixed_in(
 
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_make, "find_spec", lambda name: None)
+    monkeypatch.setattr(workshop, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"sooner\[train\]"):
-        head_make.torch_or_say()
-
-
-def run(fit: Any, shop: Workshop, batches: int) -> Any:
-    for _ in fit.run([shop.rows]):
-        if fit.batches == batches:
-            return fit
-    raise AssertionError
+        workshop.torch_or_say("head")
 
 
 @torch_needed
 def test_it_learns_and_runs_as_it_was_trained(files: ModelFiles, collected: Path, tmp_path: Path) -> None:
     from sooner.control.cost import CostCurve
     from sooner.loading import open_head
-    from sooner.train.head_eval import judge_head
+    from sooner.train.judge import judge_head
 
     shop = shop_at(tmp_path, collected, files)
-    fit = shop._begin()
+    fit = shop.begin()
     before = fit.judge(shop.held_out())
     after = run(fit, shop, 120).judge(shop.held_out())
     assert after.loss < 0.9 * before.loss
@@ -187,18 +167,14 @@ def test_the_same_seed_fits_the_same_head_also_across_a_checkpoint(
 ) -> None:
     import torch
 
-    from sooner.targets.openvino.weights import read_weights
-    from sooner.train.fit import Fit
-    from sooner.train.head import Head
-
     shop = shop_at(tmp_path, collected, files)
 
-    whole = run(shop._begin(), shop, 6)
-    half = run(shop._begin(), shop, 3)
+    whole = run(shop.begin(), shop, 6)
+    half = run(shop.begin(), shop, 3)
     half.save(shop.checkpoint)
-    rest = run(Fit.load(shop.checkpoint, Head(*Fit.sizes(shop.checkpoint), read_weights(files.xml))), shop, 6)
+    rest = run(shop.begin(), shop, 6)
     shop.seed, shop.checkpoint = 1, tmp_path / "none.pt"
-    other = run(shop._begin(), shop, 6)
+    other = run(shop.begin(), shop, 6)
     assert rest.seen == whole.seen
     for a, b in zip(whole.average.parameters(), rest.average.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -208,12 +184,13 @@ def test_the_same_seed_fits_the_same_head_also_across_a_checkpoint(
 @torch_needed
 def test_a_killed_fit_goes_on_from_its_checkpoint(files: ModelFiles, collected: Path, tmp_path: Path) -> None:
     from sooner.train.fit import Fit
+    from sooner.train.head import Head
 
     shop = shop_at(tmp_path, collected, files)
     code = (
         "import sys; from pathlib import Path; from sooner.store import resolve\n"
-        "from sooner.train.head_make import Sizes, Workshop\n"
-        "shop = Workshop(Path(sys.argv[2]), resolve(sys.argv[1]), Sizes(vocabulary=150, window=16))\n"
+        "from sooner.train.head_make import HeadWorkshop\n"
+        "shop = HeadWorkshop(Path(sys.argv[2]), resolve(sys.argv[1]), vocabulary=150, window=16)\n"
         "shop.fit(hours=1, every=0.5, progress=lambda fit, judged, share: print(fit.seen, flush=True))\n"
     )
     cache = {"SOONER_CACHE": str(files.folder.parents[1])}
@@ -223,7 +200,7 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(files: ModelFiles, collected: 
         first = int(running.stdout.readline())
         time.sleep(0.3)
         running.send_signal(signal.SIGKILL)
-    assert Fit.sizes(shop.checkpoint)[0].window == 16
+    assert Fit.sizes(shop.checkpoint, Head)[0]["window"] == 16
     seen: list[int] = []
     shop.fit(hours=0.5 / 3600, every=0.1, progress=lambda fit, judged, share: seen.append(fit.seen))
     assert seen[0] > first > 0

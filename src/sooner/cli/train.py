@@ -25,8 +25,13 @@ there are built-in ones. Each line of the file is a prompt, or a JSON object wit
 recorded with --trace will do too.
 
 --kind head: a small layer that reads what the model thinks and guesses several tokens ahead, trained on the model's own
-text (needs the extra train and some hours). Its steps are collect, fit, export and eval; --step does one alone. What
-they leave lies in a folder beside the result, OUT.work, which can be removed afterwards.
+text (needs the extra train and some hours).
+
+--kind draft: a model of its own, made of a few of the model's layers and trained likewise; it drafts for it, with
+--draft kind=model,path=OUT, or runs with -m OUT.
+
+The steps of both are collect, fit, export and eval; --step does one alone. What they leave lies in a folder beside the
+result, OUT.work, which can be removed afterwards.
 
 It can be stopped at any time: the same command goes on where it ended.
 
@@ -37,6 +42,7 @@ It can be stopped at any time: the same command goes on where it ended.
   sooner run "Why?" -m model.gguf --draft kind=table,path=mine.npz
   sooner train prompts.txt --kind head --tokens 1000000 --hours 3 -o my-head
   sooner train --kind head --step eval -o my-head
+  sooner train prompts.txt -m model.gguf --kind draft --layers 4 -o my-draft
 
 [bold]Exit codes[/bold]
 
@@ -45,14 +51,14 @@ It can be stopped at any time: the same command goes on where it ended.
 Prompts = Annotated[
     str | None, typer.Argument(metavar="[PROMPTS]", help="A file of prompts (- is standard input). (default: built in)")
 ]
-Kind = Annotated[Literal["table", "head"], typer.Option("--kind", help="What to make.")]
+Kind = Annotated[Literal["table", "head", "draft"], typer.Option("--kind", help="What to make.")]
 Out = Annotated[
     str | None,
     typer.Option(
         "-o",
         "--out",
         metavar="PATH",
-        help="Where to write: a table's file, a head's folder. (default: the cache, for this model)",
+        help="Where to write: a table's file, a head's or draft's folder. (default: the cache, for this model)",
     ),
 ]
 Tokens = Annotated[
@@ -61,10 +67,15 @@ Tokens = Annotated[
 Length = Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one text.")]
 Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, max=256, help="Texts written side by side.")]
 OneStep = Annotated[
-    Literal["all", "collect", "fit", "export", "eval"], typer.Option("--step", help="Which step of making a head.")
+    Literal["all", "collect", "fit", "export", "eval"],
+    typer.Option("--step", help="Which step of making a head or draft."),
 ]
 Hours = Annotated[
-    float | None, typer.Option("--hours", metavar="H", min=0.0, help="How long a head is fitted. (default: 2)")
+    float | None, typer.Option("--hours", metavar="H", min=0.0, help="How long a head or draft is fitted. (default: 2)")
+]
+Layers = Annotated[
+    int | None,
+    typer.Option("--layers", metavar="N", min=1, help="Layers that a draft keeps. (default: one in eight)"),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the prompts' order and the texts.")]
 
@@ -97,6 +108,7 @@ def train(
     batch: Batch = 8,
     step: OneStep = "all",
     hours: Hours = None,
+    layers: Layers = None,
     temperature: o.Temperature = 0.5,
     seed: Seed = 0,
     verbose: o.Verbose = False,
@@ -106,16 +118,18 @@ def train(
     from sooner.train import make
 
     if kind == "table" and (step != "all" or hours is not None):
-        raise InvalidRequest("--step and --hours are for --kind head: leave them out, a table is made in one go")
+        raise InvalidRequest("--step and --hours are for heads and drafts: leave them out, a table is made in one go")
+    if layers is not None and kind != "draft":
+        raise InvalidRequest("--layers is for --kind draft: leave it out")
     if out is not None and kind == "table":
         make.check_out(Path(out))
     name, asked = make.prompts_of(prompts)
     sampling_from(context.params, "coupled")  # refuses what no text can be drawn with before a model is loaded
-    if kind == "head":
-        from sooner.cli.train_head import train_head
-        from sooner.train.head_make import STEPS
+    if kind != "table":
+        from sooner.cli.train_steps import train_steps
+        from sooner.train.workshop import STEPS
 
-        train_head(context, asked, name, STEPS if step == "all" else (step,), 2.0 if hours is None else hours)
+        train_steps(context, asked, name, STEPS if step == "all" else (step,), 2.0 if hours is None else hours)
         return
     engine = open_engine(context, engine_options(context.params), max_running=batch)
     recipe = make.Recipe(

@@ -16,9 +16,12 @@ from sooner.errors import CorruptModel, ModelNotFound, UnsupportedModel
 from sooner.store.gguf_tokenizer import GgufVocabulary
 from sooner.store.manifest import ModelFiles
 
-__all__ = ["IR", "check_ir", "describe", "ir_quantisation", "write_settings"]
+__all__ = ["IR", "SETTINGS", "check_ir", "describe", "ir_quantisation", "write_settings"]
 
 IR = "openvino_model.xml"
+
+SETTINGS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""The files beside a model's weights."""
 
 
 def describe(folder: Path, *, name: str, source: str, sha256: str, quantisation: str) -> ModelFiles:
@@ -46,10 +49,10 @@ def describe(folder: Path, *, name: str, source: str, sha256: str, quantisation:
             chat_template=_chat_template(folder, settings),
             eos_ids=_ids(generation.get("eos_token_id")) or _ids(text.get("eos_token_id")),
             bos_id=next(iter(_ids(text.get("bos_token_id"))), None),
-            context=int(text["max_position_embeddings"]),
+            context=int(_named(text, "max_position_embeddings", "n_positions", "seq_length")),
             architecture=str(text["model_type"]),
-            hidden_size=int(text["hidden_size"]),
-            layers=int(text["num_hidden_layers"]),
+            hidden_size=int(_named(text, "hidden_size", "n_embd", "d_model")),
+            layers=int(_named(text, "num_hidden_layers", "n_layer", "n_layers")),
             vocab_size=int(text["vocab_size"]),
             sliding_window=_window(text),
             sha256=sha256,
@@ -115,6 +118,11 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise CorruptModel(f"{path} holds no object; copy it again from the model's page")
     return value
+
+
+def _named(config: Mapping[str, Any], name: str, *others: str) -> Any:
+    """``config``'s value of ``name``, which older models call by one of ``others``. Raises KeyError."""
+    return next((config[key] for key in (name, *others) if config.get(key) is not None), None) or config[name]
 
 
 def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
-"""Fitting a head to collected rows: seeded, checkpointed, resumable after a kill, judged by acceptance.
+"""Fitting a drafter to collected rows: seeded, checkpointed, resumable after a kill, judged by acceptance.
 
-Knows batches, the optimiser and checkpoints. Does not know how rows come about or how a head drafts.
+Knows batches, the optimiser and checkpoints. Does not know how rows come about or how what is fitted drafts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import pickle
 import random
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,21 @@ import torch
 from torch import Tensor
 
 from sooner.errors import InvalidRequest
-from sooner.store.head_file import HeadShape
-from sooner.train.head import Batch, Head, Unrolled
 from sooner.train.rows import Passage, read_rows, shards
+from sooner.train.student import Batch, Student, Unrolled
 
 __all__ = ["Acceptance", "Fit", "Plan", "count_tokens", "measure_scale"]
 
 _TOGETHER = 4
 """Files of rows whose passages are shuffled together."""
 
+_BEFORE = 256
+"""Most tokens before a passage that a student reads."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a head is fitted; a checkpoint goes on only under an equal plan.
+    """How a student is fitted; a checkpoint goes on only under an equal plan.
 
     ``steps``: unrolled guesses per place; later ones weigh ``decay`` each. ``sharpen``: the target's law is learned at
     this temperature. ``rate``: of AdamW, after ``warmup`` batches. ``places``: rows in a batch, about. ``average``: of
@@ -65,22 +67,22 @@ class Acceptance:
 
 
 class Fit:
-    """A head on its way: parameters, their running average, the optimiser, and the place in the data."""
+    """A student on its way: parameters, their running average, the optimiser, and the place in the data."""
 
-    def __init__(self, head: Head, plan: Plan) -> None:
-        self.head = head
-        self.average = copy.deepcopy(head).requires_grad_(False).eval()
+    def __init__(self, student: Student, plan: Plan) -> None:
+        self.student = student
+        self.average = copy.deepcopy(student).requires_grad_(False).eval()
         self.plan = plan
-        self.optimiser = torch.optim.AdamW(head.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.01)
+        self.optimiser = torch.optim.AdamW(student.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=0.01)
         self.batches = 0
         self.seen = 0
         self.epoch = 0
         self.order: list[str] = []
         self.within = 0
         """Batches done of the files that the order begins with."""
-        v = int(head.get_buffer("embedding").shape[0])
+        v, vocabulary = len(student.get_buffer("embedding")), student.get_buffer("vocabulary")
         self._draft_id = torch.full((v,), -1)
-        self._draft_id[head.get_buffer("vocabulary")] = torch.arange(len(head.get_buffer("vocabulary")))
+        self._draft_id[vocabulary] = torch.arange(len(vocabulary))
 
     def run(self, folders: Sequence[Path], *, rate: Callable[[], float] | None = None) -> Iterator[float]:
         """Train on the files in ``folders``, over and over; yields the loss after each batch, when it is safe to save.
@@ -108,16 +110,19 @@ class Fit:
         tokens = torch.zeros(len(passages), n + 1, dtype=torch.long)
         ids = torch.zeros(len(passages), n, width, dtype=torch.long)
         chances = torch.full((len(passages), n, width), -1.0)
+        before = torch.full((len(passages), max(len(passage.before[-_BEFORE:]) for passage in passages)), -1)
         for i, passage in enumerate(passages):
             m = len(passage.ids)
             rows = (passage.hidden.astype(np.uint32) << 16).view(np.float32)
             hidden[i, :m] = torch.from_numpy(rows)
             tokens[i, : m + 1] = torch.from_numpy(passage.tokens.astype(np.int64))
+            if known := len(passage.before[-_BEFORE:]):
+                before[i, -known:] = torch.from_numpy(passage.before[-_BEFORE:].astype(np.int64))
             p = torch.from_numpy(passage.chances.astype(np.float32)) ** (1.0 / self.plan.sharpen)
             found = self._draft_id[torch.from_numpy(passage.ids.astype(np.int64))]
             chances[i, :m] = torch.where(found >= 0, p / p.sum(1, keepdim=True), torch.zeros(()))
             ids[i, :m] = found.clamp(min=0)
-        return Batch(hidden, tokens, ids, chances)
+        return Batch(hidden, tokens, ids, chances, before)
 
     def judge(self, passages: Iterable[Passage]) -> Acceptance:
         """Acceptance of the averaged weights on held-out passages."""
@@ -135,8 +140,9 @@ class Fit:
         """Write a checkpoint, whole or not at all. Raises `OSError`."""
         state = {
             "plan": asdict(self.plan),
-            "shape": asdict(self.head.shape),
-            "head": self.head.state_dict(),
+            "kind": type(self.student).__name__,
+            "shape": asdict(self.student.shape),
+            "student": self.student.state_dict(),
             "average": self.average.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "place": (self.batches, self.seen, self.epoch, self.order, self.within),
@@ -151,17 +157,19 @@ class Fit:
             unfinished.unlink(missing_ok=True)
 
     @staticmethod
-    def sizes(path: Path) -> tuple[HeadShape, Tensor, Tensor]:
-        """Shape, vocabulary and scale of the head in a checkpoint. Raises `InvalidRequest` if it is none."""
+    def sizes(path: Path, kind: type[Student]) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
+        """Shape and parameters of the student in a checkpoint. Raises `InvalidRequest` if there is none of ``kind``."""
         state = _read(path)
-        return HeadShape(**state["shape"]), state["head"]["vocabulary"], state["head"]["scale"]
+        if state["kind"] != kind.__name__:
+            raise InvalidRequest(f"{path} is of another kind of drafter: give another --out")
+        return state["shape"], state["student"]
 
     @classmethod
-    def load(cls, path: Path, head: Head) -> Fit:
-        """Go on from a checkpoint with a head of its sizes. Raises `InvalidRequest`."""
+    def load(cls, path: Path, student: Student) -> Fit:
+        """Go on from a checkpoint with a student of its sizes. Raises `InvalidRequest`."""
         state = _read(path)
-        fit = cls(head, Plan(**state["plan"]))
-        fit.head.load_state_dict(state["head"])
+        fit = cls(student, Plan(**state["plan"]))
+        fit.student.load_state_dict(state["student"])
         fit.average.load_state_dict(state["average"])
         fit.optimiser.load_state_dict(state["optimiser"])
         fit.batches, fit.seen, fit.epoch, order, fit.within = state["place"]
@@ -173,18 +181,18 @@ class Fit:
             group["lr"] = rate * min(1.0, (self.batches + 1) / self.plan.warmup)
         chance = torch.Generator().manual_seed(1_000_003 * self.plan.seed + self.batches)
         with torch.autocast("cpu", torch.bfloat16):
-            steps = self.head.unroll(batch, self.plan.steps, chance)
+            steps = self.student.unroll(batch, self.plan.steps, chance)
         weights = [self.plan.decay**i for i in range(len(steps))]
         loss = sum((w * step.loss for w, step in zip(weights, steps, strict=True)), torch.zeros(())) / sum(weights)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self.student.parameters(), 1.0)
         self.optimiser.step()
         self.batches += 1
         self.seen += len(steps[0].at)
         keep = min(self.plan.average, self.batches / (self.batches + 10))
         with torch.no_grad():
-            for mean, now in zip(self.average.parameters(), self.head.parameters(), strict=True):
+            for mean, now in zip(self.average.parameters(), self.student.parameters(), strict=True):
                 mean.lerp_(now, 1.0 - keep)
         return float(steps[0].loss.detach())
 
@@ -210,7 +218,7 @@ class Fit:
 def _read(path: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path, weights_only=True)
-        state["plan"], state["shape"], state["head"], state["place"]
+        state["plan"], state["kind"], state["shape"], state["student"], state["place"]
     except (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise InvalidRequest(f"{path} is no whole checkpoint: remove it to fit anew") from error
     return state

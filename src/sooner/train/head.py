@@ -1,11 +1,10 @@
 """The trained head in torch: one decoder layer over a token and the target's hidden rows, unrolled on its own output.
 
-Knows the arithmetic of EAGLE-3 (2503.01840) and its loss. Does not know files, schedules or the target that it serves.
+Knows the arithmetic of EAGLE-3 (2503.01840). Does not know files, schedules or the target that it serves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,48 +15,27 @@ from torch.nn import functional
 
 from sooner.store.head_file import HeadShape
 from sooner.targets.openvino.weights import SharedWeights
+from sooner.train.student import Batch, Student, Unrolled
 
-__all__ = ["Batch", "Head", "Unrolled"]
+__all__ = ["Head"]
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")
 
 _LATER = 0.5
-"""Share of the places at which later guesses are trained."""
+"""Share of the places at which later guesses are trained: most of the cost is there, and they matter less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Passages side by side, padded at their ends: ``hidden`` ``[B, n, taps * H]``, ``tokens`` ``[B, n + 1]``, ``ids``
-    and ``chances`` ``[B, n, width]`` (ids of the draft vocabulary, chance 0 for others, -1 where padded)."""
-
-    hidden: Tensor
-    tokens: Tensor
-    ids: Tensor
-    chances: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Unrolled:
-    """One unrolled step at its places: ``loss`` (mean), ``at`` ``[places, 2]`` (passage and base row) and, outside
-    training, whether the first guess, one of the first three, was the target's likeliest token, ``[places]``."""
-
-    loss: Tensor
-    at: Tensor
-    top1: Tensor
-    top3: Tensor
-
-
-class Head(nn.Module):
+class Head(Student):
     """``tokens[i + 1]`` and row i guess what follows; then its own output and the next token guess on.
 
     Rows are divided by ``scale`` before ``fc`` (their spread; folded into ``fc`` on export), so that one learning rate
-    fits all. ``embedding`` and ``lm_head`` are the target's, frozen.
+    fits all.
     """
 
     def __init__(self, shape: HeadShape, vocabulary: Tensor, scale: Tensor, shared: SharedWeights) -> None:
-        super().__init__()
-        self.shape = shape
+        super().__init__(shape.eps, vocabulary, shared)
+        self.shape: HeadShape = shape
         size, inner, kv = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.fc = nn.Linear(shape.taps * size, size, bias=False)
         layer: dict[str, nn.Module] = {
@@ -73,12 +51,7 @@ class Head(nn.Module):
             "post_attention_layernorm": nn.RMSNorm(size, eps=shape.eps),
         }
         self.layer = nn.ModuleDict(layer)
-        self.norm = nn.RMSNorm(size, eps=shape.eps)
         self.register_buffer("scale", scale.float(), persistent=True)
-        self.register_buffer("vocabulary", vocabulary.long(), persistent=True)
-        self.register_buffer("embedding", torch.from_numpy(shared.embedding), persistent=False)
-        rows = torch.from_numpy(shared.lm_head)[vocabulary.long()]
-        self.register_buffer("lm_head", rows.bfloat16(), persistent=False)
         _initialise(self, shared)
 
     def unroll(self, batch: Batch, steps: int, chance: torch.Generator | None = None) -> list[Unrolled]:
@@ -103,7 +76,8 @@ class Head(nn.Module):
             state = residual + layer["o_proj"](self._attend(q, keys, values))
             inner = layer["post_attention_layernorm"](state)
             state = state + layer["down_proj"](functional.silu(layer["gate_proj"](inner)) * layer["up_proj"](inner))
-            out.append(self._score(state, batch, step, chance))
+            laws = batch.ids[:, 1 + step :], batch.chances[:, 1 + step :]
+            out.append(self.score(state, *laws, share=_LATER if step else 1.0, chance=chance))
         return out
 
     def exported(self) -> dict[str, NDArray[np.float32]]:
@@ -139,44 +113,6 @@ class Head(nn.Module):
         for i, v in enumerate(values[1:]):
             mixed = mixed + weights[..., n + i : n + i + 1] * v
         return mixed.transpose(1, 2).flatten(2)
-
-    def _score(self, state: Tensor, batch: Batch, step: int, chance: torch.Generator | None) -> Unrolled:
-        chances = batch.chances[:, 1 + step :]
-        at = (chances[..., 0] >= 0).nonzero()  # padding is marked by -1
-        if self.training and step:  # most of the cost is here, and later guesses matter less
-            at = at[torch.rand(len(at), generator=chance) < _LATER]
-        where = at[:, 0], at[:, 1]
-        ids, p = batch.ids[:, 1 + step :][where], chances[where]
-        rows = self.norm(state[where])
-        if self.training:
-            loss = _SoftLoss.apply(rows, self.lm_head, ids, p)
-            return Unrolled(loss, at, at.new_zeros(0), at.new_zeros(0))
-        logits = functional.linear(rows.to(self.lm_head.dtype), self.lm_head).float()
-        loss = (p.sum(1) * logits.logsumexp(1) - (p * logits.gather(1, ids)).sum(1)).mean()
-        hit = (logits.topk(3, dim=1).indices == ids[:, :1]) & (p[:, :1] > 0)
-        return Unrolled(loss, at, hit[:, 0], hit.any(1))
-
-
-class _SoftLoss(torch.autograd.Function):
-    """Mean cross-entropy of ``rows @ lm_head.T`` against sparse chances; its gradient is made at once, in place,
-    because the ``[N, V]`` logits are most of the memory traffic of training."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, lm_head: Tensor, ids: Tensor, chances: Tensor) -> Tensor:
-        logits = functional.linear(rows.to(lm_head.dtype), lm_head).float()
-        wanted = (chances * logits.gather(1, ids)).sum(1)
-        most = logits.amax(1, keepdim=True)
-        total = logits.sub_(most).exp_().sum(1, keepdim=True)
-        mass = chances.sum(1, keepdim=True)
-        loss = (mass * (most + total.log())).squeeze(1) - wanted
-        logits.mul_(mass / total).scatter_add_(1, ids, -chances)
-        ctx.save_for_backward((logits.to(lm_head.dtype) @ lm_head).float() / len(rows))
-        return loss.mean()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grads[0], None, None, None
 
 
 @torch.no_grad()

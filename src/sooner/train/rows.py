@@ -41,8 +41,9 @@ _SHARD = 16_384
 class Passage:
     """One answer as training material, n rows.
 
-    ``hidden``: ``[n, taps * H]`` bfloat16 bits; row i is that of position i, of which position 0 is the prompt's last
-    token. ``tokens``: ``[n + 1]``, so that ``tokens[i + 1]`` follows row i. ``ids``, ``chances``: ``[n, width]``, the
+    ``hidden``: ``[n, taps * H]`` bfloat16 bits, of no width if none were kept; row i is that of position i, of which
+    position 0 is the prompt's last token. ``before``: the tokens before that (none in files of earlier versions).
+    ``tokens``: ``[n + 1]``, so that ``tokens[i + 1]`` follows row i. ``ids``, ``chances``: ``[n, width]``, the
     likeliest successors by row i and their probabilities at temperature 1, best first.
     """
 
@@ -50,6 +51,7 @@ class Passage:
     tokens: NDArray[np.int32]
     ids: NDArray[np.int32]
     chances: NDArray[np.float16]
+    before: NDArray[np.int32]
 
 
 def collect_rows(
@@ -57,10 +59,12 @@ def collect_rows(
     texts: Iterable[Collected],
     folder: Path,
     *,
+    hidden: bool = True,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
-    """Score ``texts`` with ``target`` (loaded with taps) and keep the rows of their answers in ``folder``; returns how
-    many rows there are. A second call with the same texts, or more behind them, goes on where the last file ended."""
+    """Score ``texts`` with ``target`` and keep the rows of their answers in ``folder``, the ``hidden`` ones too if it
+    shows them; returns how many rows there are. A second call with the same texts, or more behind them, goes on where
+    the last file ended."""
     folder.mkdir(parents=True, exist_ok=True)
     done = rows = 0
     for path in shards(folder):
@@ -70,7 +74,7 @@ def collect_rows(
     for text in islice(texts, done, None):
         done += 1
         if len(text.tokens) > 1 and len(text.prompt) + len(text.tokens) <= target.context:
-            pending.append(_passage(target, text))
+            pending.append(_passage(target, text, hidden=hidden))
             rows += len(pending[-1].ids)
             progress(rows)
         if sum(len(passage.ids) for passage in pending) >= _SHARD:
@@ -92,32 +96,42 @@ def read_rows(path: Path) -> list[Passage]:
         with np.load(path) as file:
             ends = np.cumsum(file["lengths"])
             hidden, tokens, ids, chances = (file[name] for name in ("hidden", "tokens", "ids", "chances"))
+            before = [np.zeros(0, np.int32)] * len(ends)
+            if "before" in file:
+                before = np.split(file["before"], np.cumsum(file["starts"])[:-1])
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise InvalidRequest(f"{path} is no complete file of rows: remove it and collect again") from error
-    spans = zip((0, *ends[:-1].tolist()), ends.tolist(), strict=True)
-    return [Passage(hidden[a:b], tokens[a + i : b + i + 1], ids[a:b], chances[a:b]) for i, (a, b) in enumerate(spans)]
+    spans = zip((0, *ends[:-1].tolist()), ends.tolist(), before, strict=True)
+    return [
+        Passage(hidden[a:b], tokens[a + i : b + i + 1], ids[a:b], chances[a:b], prompt)
+        for i, (a, b, prompt) in enumerate(spans)
+    ]
 
 
-def _passage(target: Target, text: Collected) -> Passage:
+def _passage(target: Target, text: Collected, *, hidden: bool) -> Passage:
     session = target.open(text.prompt[:-1])
     try:
         for chunk in _chunks(text.prompt[len(session.tokens) : -1]):
             target.score([Work(session, chunk, logits=False)])
-        parts = list(_scored(target, session, (text.prompt[-1], *text.tokens[:-1])))
+        parts = list(_scored(target, session, (text.prompt[-1], *text.tokens[:-1]), hidden=hidden))
     finally:
         session.close()
-    hidden, ids, chances = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Passage(hidden, np.array([text.prompt[-1], *text.tokens], np.int32), ids, chances)
+    states, ids, chances = (np.concatenate(part) for part in zip(*parts, strict=True))
+    tokens, before = (np.array(t, np.int32) for t in ([text.prompt[-1], *text.tokens], text.prompt[:-1]))
+    return Passage(states, tokens, ids, chances, before)
 
 
-def _scored(target: Target, session: Session, tokens: tuple[int, ...]) -> Iterator[tuple[NDArray[Any], ...]]:
+def _scored(
+    target: Target, session: Session, tokens: tuple[int, ...], *, hidden: bool
+) -> Iterator[tuple[NDArray[Any], ...]]:
     for chunk in _chunks(tokens):
         draft = tree.chain(chunk[1:], 1.0, "text")
         (rows,) = target.score([Work(session, chunk[:1], draft)])
-        if rows.hidden is None:
+        if hidden and rows.hidden is None:
             raise InvalidRequest("this target shows no hidden rows: load it with taps")
         session.settle(range(len(draft)))
-        yield (to_bf16(rows.hidden), *likeliest(rows.logits))
+        states = rows.hidden if hidden and rows.hidden is not None else np.zeros((len(chunk), 0), np.float32)
+        yield (to_bf16(states), *likeliest(rows.logits))
 
 
 def _chunks(tokens: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -163,6 +177,8 @@ def _save(folder: Path, passages: list[Passage], texts: int) -> None:
                 tokens=np.concatenate([passage.tokens for passage in passages]),
                 ids=np.concatenate([passage.ids for passage in passages]),
                 chances=np.concatenate([passage.chances for passage in passages]),
+                before=np.concatenate([passage.before for passage in passages]),
+                starts=np.array([len(passage.before) for passage in passages]),
             )
         os.replace(unfinished, path)
     finally:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sooner.errors import CorruptModel, TargetError, UnsupportedModel
 
-__all__ = ["BLOCK_SIZE", "INPUTS", "block_count", "last_line", "paged_graph"]
+__all__ = ["BLOCK_SIZE", "INPUTS", "LAYER_OUTPUT", "block_count", "last_line", "paged_graph"]
 
 BLOCK_SIZE = 32
 """Tokens in one block of the CPU plugin's KV cache."""
@@ -37,10 +37,12 @@ _HIDDEN = "hidden.{layer}"
 """Name of the output that holds the rows leaving ``layer``."""
 
 _CACHE = re.compile(r"(key|value)_cache\.\d+")
-_LAYER_OUTPUT = (
+LAYER_OUTPUT = (
     re.compile(r"__module\.model\.layers\.(\d+)/aten::add/Add_1"),  # optimum-intel exports
     re.compile(r"model\.layers\.self_attn\.add1\.layer(\d+)"),  # OpenVINO GenAI's GGUF reader
 )
+"""What the nodes are called whose output leaves a layer; the group is its number."""
+
 _SLIDING_WINDOW_PORT = 10
 
 
@@ -137,7 +139,7 @@ def _layer_outputs(model: Any, xml: Path, taps: Sequence[int]) -> list[tuple[int
         return []
     found = {}
     for op in model.get_ordered_ops():
-        for pattern in _LAYER_OUTPUT:
+        for pattern in LAYER_OUTPUT:
             if match := pattern.fullmatch(op.get_friendly_name()):
                 found[int(match[1])] = op.output(0)
     layers = [tap if tap >= 0 else len(found) + tap for tap in taps]

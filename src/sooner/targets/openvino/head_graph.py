@@ -1,6 +1,6 @@
 """The graph of a trained head: one decoder layer over a state and a token, and the likeliest of its vocabulary.
 
-Knows the arithmetic and how weights become int8. Does not know sessions or how often it runs.
+Knows the arithmetic. Does not know sessions or how often it runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.targets.openvino.weights import shared_tables
+from sooner.targets.openvino.weights import int8_linear, shared_tables
 
 if TYPE_CHECKING:
     from sooner.targets.openvino.head import HeadLike
@@ -50,7 +50,7 @@ def head_graph(core: Any, head: HeadLike, xml: Path, *, slots: int, width: int) 
     }
 
     def linear(x: Any, name: str) -> Any:
-        return _linear(x, head.weights[f"{name}.weight"])
+        return int8_linear(x, head.weights[f"{name}.weight"])
 
     def normed(x: Any, name: str) -> Any:
         return _norm(x, head.weights[f"{name}.weight"], shape.eps)
@@ -75,7 +75,7 @@ def head_graph(core: Any, head: HeadLike, xml: Path, *, slots: int, width: int) 
     gated = ops.multiply(ops.swish(linear(inner, f"{layer}mlp.gate_proj")), linear(inner, f"{layer}mlp.up_proj"))
     state = ops.add(state, linear(gated, f"{layer}mlp.down_proj"))
     last = ops.gather(ops.reshape(state, _ints(-1, size), False), inputs["last"], _ints(0, flat=True))
-    chances = ops.softmax(_linear(normed(last, "norm"), lm_head), -1)
+    chances = ops.softmax(int8_linear(normed(last, "norm"), lm_head), -1)
     best = ops.topk(chances, _ints(width, flat=True), -1, "max", "value")
     results = [ops.result(output) for output in (*best.outputs(), last.output(0), k.output(0), v.output(0))]
     return ov.Model(results, list(inputs.values()), "head")
@@ -97,23 +97,13 @@ def _ints(*values: int, flat: bool = False) -> Any:
     return ops.constant(np.array(values[0] if flat else values, np.int64))
 
 
-def _linear(x: Any, weights: NDArray[np.float32]) -> Any:
-    """``x @ weights.T`` with the weights in int8, one scale per output."""
-    from openvino import opset13 as ops
-
-    scale = np.maximum(np.abs(weights).max(axis=1, keepdims=True), 1e-12) / 127.0
-    rounded = np.rint(weights / scale).astype(np.int8)
-    matrix = ops.multiply(ops.convert(ops.constant(rounded), "f32"), ops.constant(scale.astype(np.float32)))
-    return ops.matmul(x, matrix, False, True)
-
-
 def _evened(x: Any, weights: NDArray[np.float32]) -> Any:
-    """`_linear` where a few components of ``x`` are a hundred times the others, as in hidden rows: each is first scaled
-    by what it can contribute, so that int8 loses little of the small ones beside a large one."""
+    """`int8_linear` where a few components of ``x`` are a hundred times the others, as in hidden rows: each is first
+    scaled by what it can contribute, so that int8 loses little of the small ones beside a large one."""
     from openvino import opset13 as ops
 
     reach = np.maximum(np.abs(weights).max(axis=0), 1e-12)
-    return _linear(ops.multiply(x, ops.constant(reach)), weights / reach)
+    return int8_linear(ops.multiply(x, ops.constant(reach)), weights / reach)
 
 
 def _norm(x: Any, weight: NDArray[np.float32], eps: float) -> Any:

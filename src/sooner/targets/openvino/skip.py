@@ -20,7 +20,7 @@ __all__ = ["GATES", "Branch", "add_gates", "leave_out", "residual_branches", "we
 GATES = "gates"
 """Name of the input, ``[S]`` float32, that `add_gates` multiplies the S branches with."""
 
-_ATTENTION = "PagedAttentionExtension"
+_ATTENTION = ("PagedAttentionExtension", "ScaledDotProductAttention")
 _CACHE = re.compile(r"key_cache\.(\d+)")
 
 
@@ -42,22 +42,23 @@ class Branch:
 
 
 def residual_branches(model: Any, what: object = "the model") -> list[Branch]:
-    """The sublayers of a paged ``model`` in the order in which they are computed.
+    """The sublayers of ``model``, paged or as it lies on disk, in the order in which they are computed.
 
     Found by structure, so that names do not matter: a residual addition is one of whose inputs the other depends on,
-    and the chain of them runs from the LM head down to the embedding. Attention is what holds a paged attention, and
-    has the number of its cache. `UnsupportedModel` if that is not how ``model`` is built (as where attention and MLP
-    are computed side by side).
+    and the chain of them runs from the LM head down to the embedding. Attention is what holds an attention, and has
+    the number of its cache (on disk: its place in the order). `UnsupportedModel` if that is not how ``model`` is built
+    (as where attention and MLP are computed side by side).
     """
     ops = model.get_ordered_ops()
     place = {op.get_name(): i for i, op in enumerate(ops)}
     chain: list[tuple[Any, int, set[str]]] = []
     below: str | None = None
     for add in reversed([op for op in ops if op.get_type_name() == "Add"]):
-        if below in (None, add.get_name()) and (found := _residual(add, place)):
-            chain.append((add, *found))
-            below = add.input_value(found[0]).get_node().get_name()
-    attention = {op.get_name(): _cache_number(op) for op in ops if op.get_type_name() == _ATTENTION}
+        if below in (None, add.get_name()) and (residual := _residual(add, place)):
+            chain.append((add, *residual))
+            below = add.input_value(residual[0]).get_node().get_name()
+    found = [op for op in ops if op.get_type_name() in _ATTENTION]
+    attention = {op.get_name(): _cache_number(op, i) for i, op in enumerate(found)}
     branches: list[Branch] = []
     layer = -1
     for add, stream, inside in reversed(chain):
@@ -77,8 +78,8 @@ def residual_branches(model: Any, what: object = "the model") -> list[Branch]:
 
 
 def leave_out(model: Any, names: Collection[str], what: object = "the model") -> None:
-    """Take the sublayers ``names`` out of a paged ``model``; the caches of left out attention are inputs no more, the
-    others keep their numbers.
+    """Take the sublayers ``names`` out of ``model``; the caches of left out attention are inputs (or on disk: state) no
+    more, the others keep their numbers.
 
     Raises `DraftError` for a name the model does not have and where no attention would be left.
     """
@@ -91,6 +92,7 @@ def leave_out(model: Any, names: Collection[str], what: object = "the model") ->
                 reader.replace_source_output(source)
     model.validate_nodes_and_infer_types()
     alive = {op.get_name() for op in _needed(model)}
+    _drop_state(model, alive)
     for parameter in model.get_parameters():
         if parameter.get_name() not in alive:
             model.remove_parameter(parameter)
@@ -164,7 +166,21 @@ def _between(source: Any, branch: Any, place: dict[str, int]) -> set[str] | None
     return inside if reached else None
 
 
-def _cache_number(attention: Any) -> int:
+def _drop_state(model: Any, alive: Collection[str]) -> None:
+    """Remove the state that only nodes read which are not ``alive``."""
+    reads = [op for op in model.get_ordered_ops() if op.get_type_name() == "ReadValue" and op.get_name() in alive]
+    kept = {op.get_attributes()["variable_id"] for op in reads}
+    for sink in model.get_sinks():
+        if sink.get_attributes()["variable_id"] not in kept:
+            model.remove_sink(sink)
+    for variable in model.get_variables():
+        if variable.get_info().variable_id not in kept:
+            model.remove_variable(variable)
+
+
+def _cache_number(attention: Any, place: int) -> int:
+    if attention.get_type_name() == _ATTENTION[1]:
+        return place
     for value in attention.input_values():
         for name in value.get_names():
             if match := _CACHE.fullmatch(name):

@@ -1,6 +1,6 @@
-"""What a finished head is worth: it runs as it will run, over texts that it was not trained on.
+"""What a finished drafter is worth: it runs as it will run, over texts that it was not trained on.
 
-Knows acceptance, milliseconds and the target's cost curve. Does not know how the head was made.
+Knows acceptance, milliseconds and the target's cost curve. Does not know how the drafter was made.
 """
 
 from __future__ import annotations
@@ -11,18 +11,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sooner import tree
 from sooner.control.cost import CostCurve
 from sooner.draft.head import HeadRunner
+from sooner.protocols import Target
 from sooner.train.rows import Passage
+from sooner.types import Work
 
-__all__ = ["Judgement", "judge_head"]
+__all__ = ["Judgement", "judge_draft", "judge_head"]
+
+
+_CHUNK = 128
+"""Most rows scored in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """``top1``, ``top3``: by drafted position, how often the first (one of the first three) guesses is the target's
-    likeliest token, all before being right. ``guess_ms``: one guess of the head; ``plain_ms``: a plain step of the
+    likeliest token, all before being right. ``guess_ms``: one guess; ``plain_ms``: a plain step of the
     target. ``depth``: the chain that pays most, 0 if none does, and ``speedup``: what it predicts at temperature 0."""
 
     places: int
@@ -61,6 +69,48 @@ def judge_head(head: HeadRunner, passages: Iterable[Passage], curve: CostCurve, 
     guess_ms = 1e3 * statistics.median(times) if times else 0.0
     depth, speedup = _best(top1, guess_ms, curve)
     return Judgement(int(tried[0]), top1, top3, guess_ms, curve.ms[0], depth, speedup)
+
+
+def judge_draft(
+    draft: Target, passages: Iterable[Passage], own: CostCurve, curve: CostCurve, *, steps: int = 3
+) -> Judgement:
+    """Let ``draft``, whose passes cost ``own``, read ``passages``; a guess is one pass of it with one more token."""
+    tried, first, three = np.zeros(steps), np.zeros(steps), np.zeros(steps)
+    for passage in passages:
+        hits = _read(draft, passage)
+        n = len(hits)
+        follows = passage.tokens[1 : n + 1] == passage.ids[:n, 0]
+        reached = np.ones(n, np.bool_)
+        for step in range(min(steps, n)):
+            tried[step] += reached.sum()
+            first[step] += (reached & hits[step:, 0]).sum()
+            three[step] += (reached & hits[step:].any(axis=1)).sum()
+            # Beyond a wrong guess, or where the text itself went elsewhere, there is nothing to compare with.
+            reached = (reached & hits[step:, 0] & follows[step:])[:-1]
+    top1, top3 = (tuple((hits / np.maximum(tried, 1)).tolist()) for hits in (first, three))
+    depth, speedup = _best(top1, own.ms[0], curve)
+    return Judgement(int(tried[0]), top1, top3, own.ms[0], curve.ms[0], depth, speedup)
+
+
+def _read(draft: Target, passage: Passage) -> NDArray[np.bool_]:
+    """``[n, 3]``: whether the first, second, third guess at each place is the target's likeliest token."""
+    known = tuple(int(token) for token in passage.before[max(0, len(passage.before) - draft.context // 2) :])
+    tokens = tuple(int(token) for token in passage.tokens[:-1])[: draft.context - len(known)]
+    session, parts = draft.open(salt="judge"), []
+    try:
+        for chunk in (known[i : i + _CHUNK] for i in range(0, len(known), _CHUNK)):
+            draft.score([Work(session, chunk, logits=False)])
+        for chunk in (tokens[i : i + _CHUNK] for i in range(0, len(tokens), _CHUNK)):
+            nodes = tree.chain(chunk[1:], 1.0, "text")
+            (rows,) = draft.score([Work(session, chunk[:1], nodes)])
+            session.settle(range(len(nodes)))
+            best = np.argpartition(rows.logits, -3, axis=1)[:, -3:]
+            order = np.argsort(-np.take_along_axis(rows.logits, best, axis=1), axis=1, kind="stable")
+            parts.append(np.take_along_axis(best, order, axis=1))
+    finally:
+        session.close()
+    hits: NDArray[np.bool_] = np.concatenate(parts) == passage.ids[: len(tokens), :1]
+    return hits
 
 
 def _best(top1: tuple[float, ...], guess_ms: float, curve: CostCurve) -> tuple[int, float]:

@@ -1,6 +1,6 @@
-"""``sooner train --kind head``: the steps by which a head is made, told on the terminal.
+"""``sooner train --kind head`` and ``--kind draft``: the steps by which a drafter is fitted, told on the terminal.
 
-Knows options and lines. Does not know how a head is made.
+Knows options and lines. Does not know how a drafter is made.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from sooner.cli.progress import bar, progress
 
 if TYPE_CHECKING:
     from sooner.prompt import Prompt
-    from sooner.train.head_make import Workshop
+    from sooner.store import ModelFiles
+    from sooner.train.workshop import Workshop
 
-__all__ = ["train_head"]
+__all__ = ["train_steps"]
 
 
-def train_head(
+def train_steps(
     context: typer.Context, asked: list[tuple[Prompt, str]] | None, name: str, steps: Sequence[str], hours: float
 ) -> None:
-    """Do ``steps`` of making a head with the options in ``context``; ``name`` is what its recipe calls the prompts."""
+    """Do ``steps`` of making a drafter by the options in ``context``; ``name`` is what its recipe calls the prompts."""
     from sooner.store import resolve
-    from sooner.train.head_make import Sizes, Workshop, head_path, torch_or_say
+    from sooner.train.workshop import torch_or_say
 
     given = context.params
     if "fit" in steps or "export" in steps:
-        torch_or_say()
+        torch_or_say(given["kind"])
     with progress("looking for the model", verbose=given["verbose"]) as messages:
         files = resolve(given["model"], offline=given["offline"], progress=messages)
-    out = head_path(files.sha256) if given["out"] is None else Path(given["out"])
-    shop = Workshop(out, files, Sizes(), given["seed"])
+    shop = _workshop(given, files)
     try:
         if "collect" in steps:
             _collect(context, shop, asked, name)
@@ -47,10 +47,23 @@ def train_head(
         raise typer.Exit(INTERRUPTED) from None
     if "export" in steps:
         size = shop.export()
-        use = "drafting uses it from now on" if given["out"] is None else f"use it with --draft kind=head,path={out}"
-        print(f"{out}: {size / 1e6:.1f} MB; {use}", flush=True)
+        found = shop.kind == "head" and given["out"] is None
+        drafter = {"head": "head", "draft": "model"}[shop.kind]
+        use = "drafting uses it from now on" if found else f"use it with --draft kind={drafter},path={shop.out}"
+        print(f"{shop.out}: {size / 1e6:.1f} MB; {use}", flush=True)
     if "eval" in steps:
         _judge(context, shop)
+
+
+def _workshop(given: dict[str, Any], files: ModelFiles) -> Workshop:
+    from sooner.train.draft_make import DraftWorkshop
+    from sooner.train.head_make import HeadWorkshop
+    from sooner.train.workshop import cached_out
+
+    out = cached_out(f"{given['kind']}s", files.sha256) if given["out"] is None else Path(given["out"])
+    if given["kind"] == "draft":
+        return DraftWorkshop(out, files, layers=given["layers"], seed=given["seed"])
+    return HeadWorkshop(out, files, seed=given["seed"])
 
 
 def _collect(context: typer.Context, shop: Workshop, asked: list[tuple[Prompt, str]] | None, name: str) -> None:
@@ -97,14 +110,9 @@ def _fit(shop: Workshop, hours: float) -> None:
 
 
 def _judge(context: typer.Context, shop: Workshop) -> None:
-    from sooner.control.cost import measure_cost
-    from sooner.loading import open_head
-    from sooner.train.head_eval import judge_head
-
     given = context.params
     engine = open_engine(context, engine_options(given), max_running=1, taps=shop.taps)
-    head = open_head(str(shop.out), True, files=shop.files, taps=shop.taps, threads=given["threads"])
-    found = judge_head(head, shop.held_out(), measure_cost(engine.target))
+    found = shop.judge(engine, threads=given["threads"])
     print(f"held-out places: {found.places:,}")
     for position, (one, three) in enumerate(zip(found.top1, found.top3, strict=True), 1):
         print(f"position {position}: top-1 {one:.3f}, top-3 {three:.3f}")
