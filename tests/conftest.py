@@ -1,8 +1,10 @@
-"""Fixtures shared by all tests: the default model, fetched once into the user's cache."""
+"""Fixtures shared by all tests: the default model, fetched once into the user's cache, and the pages' browser."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,3 +18,16 @@ def default_files() -> ModelFiles:
     from sooner.store import resolve
 
     return resolve()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, driven by playwright (the extra `page`)."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    assert path, "Chromium is missing: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

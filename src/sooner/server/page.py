@@ -1,4 +1,5 @@
-"""The chat page at ``/``: static files, read once, with the headers that keep a browser to them.
+"""The chat page at ``/`` and the viewer of traces at ``/viewer``: files, read once, with headers that keep a browser to
+them.
 
 Knows files and headers. Does not know the API that the page talks to.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -15,6 +16,8 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from sooner.trace import viewer
 
 __all__ = ["HEADERS", "Asset", "assets", "routes"]
 
@@ -39,11 +42,12 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file of the page: its bytes, media type and entity tag."""
+    """One file of a page: its bytes, media type, entity tag and headers."""
 
     body: bytes
     media_type: str
     etag: str
+    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
 
 
 def assets() -> dict[str, Asset]:
@@ -53,18 +57,29 @@ def assets() -> dict[str, Asset]:
         kind = _TYPES.get(PurePosixPath(file.name).suffix)
         if kind is not None:
             body = file.read_bytes()
-            tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-            found["/" if file.name == "index.html" else f"/static/{file.name}"] = Asset(body, kind, tag)
+            found["/" if file.name == "index.html" else f"/static/{file.name}"] = Asset(body, kind, _tag(body))
     return found
 
 
+def _viewer() -> Asset:
+    """The viewer is one file whose policy names its script and style by their hashes."""
+    body = viewer.page().encode()
+    policy = f"{viewer.policy()}; form-action 'none'; frame-ancestors 'none'"
+    return Asset(body, _TYPES[".html"], _tag(body), {**HEADERS, "content-security-policy": policy})
+
+
+def _tag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+
+
 def routes() -> list[Route]:
-    """The page as routes for a Starlette or FastAPI application: ``app.router.routes.extend(routes())``."""
-    return [Route(path, partial(_send, asset), methods=["GET"], name=path) for path, asset in assets().items()]
+    """Both pages as routes for a Starlette or FastAPI application: ``app.router.routes.extend(routes())``."""
+    found = {**assets(), "/viewer": _viewer()}
+    return [Route(path, partial(_send, asset), methods=["GET"], name=path) for path, asset in found.items()]
 
 
 async def _send(asset: Asset, request: Request) -> Response:
-    headers = {**HEADERS, "etag": asset.etag}
+    headers = {**asset.headers, "etag": asset.etag}
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=headers)
     return Response(asset.body, media_type=asset.media_type, headers=headers)

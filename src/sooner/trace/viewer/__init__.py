@@ -18,7 +18,7 @@ from sooner.errors import InvalidRequest
 __all__ = ["page", "policy"]
 
 _IMPORT = re.compile(r'^import \{ (.*?) \} from "\./(\w+)\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export ((?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?(?:function\*?|class|const) ([\w$]+))", re.MULTILINE)
 _GZIP = b"\x1f\x8b"
 
 
@@ -34,7 +34,8 @@ def page(trace: Path | None = None) -> str:
 
 def policy() -> str:
     """The page's content security policy: its own script and style, by their hashes, and nothing else at all."""
-    return f"default-src 'none'; script-src {_hash(_script())}; style-src {_hash(_style())}; img-src data:; base-uri 'none'"
+    own = f"script-src {_hash(_script())}; style-src {_hash(_style())}"
+    return f"default-src 'none'; {own}; img-src data:; base-uri 'none'"
 
 
 def _read(name: str) -> str:

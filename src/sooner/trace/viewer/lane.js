@@ -110,7 +110,8 @@ export class Lane {
     const power = 10 ** Math.floor(Math.log10(rough));
     const tick = power * [1, 2, 5, 10].find((step) => step * power >= rough);
     context.font = "11px system-ui, sans-serif";
-    for (let at = Math.ceil(this.view[0] / tick) * tick; at <= this.view[1]; at += tick) {
+    for (let i = Math.ceil(this.view[0] / tick); i * tick <= this.view[1]; i += 1) {
+      const at = i === 0 ? 0 : i * tick; // no minus zero
       const x = this.x(at);
       context.fillStyle = this.paints.line;
       context.fillRect(x, 0, 1, height - AXIS + 4);

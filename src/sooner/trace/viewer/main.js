@@ -49,15 +49,26 @@ async function open(file, side) {
   try {
     const trace = await read(file, { progress, signal: reading.signal });
     if (reading !== state.reading) return;
-    state.files[side] = { name: file.name, trace, at: 0 };
-    if (side === 0) state.files[1] = null;
-    notices();
-    show(true);
+    exchange(side === 0 ? [{ name: file.name, trace, at: 0 }, null] : [state.files[0], { name: file.name, trace, at: 0 }]);
   } catch (error) {
     if (reading === state.reading && error.name !== "AbortError") fail(error, file.name);
   } finally {
     clearTimeout(timer);
     if (reading === state.reading) $("reading").hidden = true;
+  }
+}
+
+/** Show other files; if they cannot be shown, those from before are again. */
+function exchange(files) {
+  const before = state.files;
+  state.files = files;
+  try {
+    notices();
+    show(true);
+  } catch (error) {
+    state.files = before;
+    if (before[0]) show(true);
+    throw error;
   }
 }
 
@@ -115,9 +126,14 @@ function describe() {
   chooser();
   showRun({ model: $("model"), settings: $("settings"), facts: $("facts"), figures: $("figures") }, one);
   legend($("legend"), origins(one));
+  charts();
+  $("phases").replaceChildren(...PHASES.map((name) => make("span", "", swatch(name), t(`phase_${name}`))));
+}
+
+function charts() {
+  const [one] = runs();
   showDepth($("by-depth"), byDepth(one));
   showLength($("by-length"), byLength(one));
-  $("phases").replaceChildren(...PHASES.map((name) => make("span", "", swatch(name), t(`phase_${name}`))));
 }
 
 function swatch(name) {
@@ -242,6 +258,10 @@ function wire() {
   $("fit").addEventListener("click", () => lane.fit());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(null));
   addEventListener("keydown", keys);
+  addEventListener("resize", () => {
+    clearTimeout(state.resizing);
+    state.resizing = setTimeout(() => state.files[0] && charts(), 150);
+  });
   dropping();
 }
 

@@ -4,6 +4,7 @@
 import { above, calm, make } from "./dom.js";
 import { look } from "./look.js";
 import { number, t } from "./strings.js";
+import { fences } from "./text.js";
 import { list } from "./trace.js";
 
 const WINDOW = 600; // tokens that a pane holds: only its end is seen
@@ -110,8 +111,8 @@ class Pane {
     const { run, marked } = this.track;
     const nodes = [];
     for (; this.to < count; this.to += 1) {
-      const source = run.name(this.to);
-      nodes.push(make("span", marked ? `token ${look(source)}` : "", run.texts[this.to]));
+      const origin = marked ? look(run.name(this.to)) : "";
+      nodes.push(make("span", `token ${origin} ${fences(run)[this.to] ? "code" : ""}`, run.texts[this.to]));
     }
     this.tail.before(...nodes);
     if (this.to - this.from > 2 * WINDOW) {
@@ -124,7 +125,8 @@ class Pane {
   guess(guesses) {
     if ((guesses?.key ?? null) === this.key) return;
     this.key = guesses?.key ?? null;
-    this.tail.replaceChildren(...(guesses?.words ?? []).map(([text, source, name]) => make("span", `token ghost ${look(source)} ${name}`, text)));
+    const code = fences(this.track.run)[this.to - 1] ? "code" : "";
+    this.tail.replaceChildren(...(guesses?.words ?? []).map(([text, source, name]) => make("span", `token ghost ${look(source)} ${name} ${code}`, text)));
     if (guesses) this.paper.scrollTop = this.paper.scrollHeight;
   }
 }

@@ -40,12 +40,12 @@ export function origins(run) {
 export function plainMs(run) {
   const { footer, header } = run;
   const said = footer?.plain_ms;
-  if (said > 0) return { ms: said, from: ["steps", "price", "curve"].includes(footer.plain_from) ? footer.plain_from : "said" };
+  if (Number.isFinite(said) && said > 0) return { ms: said, from: ["steps", "price", "curve"].includes(footer.plain_from) ? footer.plain_from : "said" };
   const later = run.nodes.map((_, step) => step).slice(1);
   const bare = later.filter((step) => run.nodes[step] === 0);
   if (bare.length >= ENOUGH) return { ms: middle(bare.map((step) => run.took(step))), from: "steps" };
   const curve = list(header.cost?.ms)[0];
-  if (curve > 0) return { ms: curve + mean(later.map((step) => run.verify[step] + run.overhead[step])), from: "curve" };
+  if (Number.isFinite(curve) && curve > 0) return { ms: curve + mean(later.map((step) => run.verify[step] + run.overhead[step])), from: "curve" };
   const least = later.reduce((best, step) => Math.min(best, run.nodes[step]), Infinity);
   const short = later.filter((step) => run.nodes[step] === least).map((step) => run.took(step));
   const ms = short.length ? middle(short) : 0;

@@ -20,7 +20,7 @@ function chips(run) {
   const sampling = header.sampling ?? {};
   const found = [
     [t("drafter"), origin(text(header.drafter) || "?")],
-    [t("temperature"), number(Number(sampling.temperature ?? 0), 2)],
+    [t("temperature"), text(sampling.temperature ?? 0)],
     [t("seed"), text(header.seed ?? sampling.seed)],
     [t("rule"), text(sampling.verify)],
     [t("budget"), header.budget === null || header.budget === undefined ? t("automatic") : text(header.budget)],

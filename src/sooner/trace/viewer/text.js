@@ -72,7 +72,7 @@ export class Text {
         node.classList.add("silent");
         node.dataset.shown = run.pieces.shown(run.ids[i]); // drawn by the style sheet: no part of the text
       }
-      if (row.code.has(i)) node.classList.add("code");
+      if (fences(run)[i]) node.classList.add("code");
       if (i === this.differs) node.classList.add("first-difference");
       cell.append(node);
     }
@@ -117,10 +117,7 @@ export class Text {
   reveal(token) {
     const row = this.rowOf(token);
     if (!row) return;
-    if (!row.filled) {
-      this.fill(row);
-      row.node.scrollIntoView({ block: "nearest" });
-    }
+    if (!row.filled) this.fill(row);
     const node = this.node(0, token) ?? this.node(1, token);
     if (!node) return;
     const [inner, outer] = [node.getBoundingClientRect(), this.place.getBoundingClientRect()];
@@ -129,24 +126,35 @@ export class Text {
   }
 }
 
+/** Which tokens are within a fenced block of code. */
+export function fences(run) {
+  if (run.fences) return run.fences;
+  run.fences = new Uint8Array(run.tokens);
+  let inside = false;
+  run.texts.forEach((text, i) => {
+    const marks = text.split("```").length - 1;
+    run.fences[i] = inside || marks > 0;
+    if (marks % 2) inside = !inside;
+  });
+  return run.fences;
+}
+
 /** Rows of tokens: they end with a line where they can, at the first difference, and in any case before long. */
 function cut(runs, differs) {
   const most = Math.max(0, ...runs.map((run) => run.tokens));
   const [wanted, longest] = runs.length > 1 ? ROW.beside : ROW.alone;
+  const letters = 100 / runs.length;
   const rows = [];
-  let [start, code, lines, letters, inside] = [0, new Set(), 1, 0, false];
+  let [start, lines, width] = [0, 1, 0];
   for (let i = 0; i < most; i += 1) {
     const text = runs[0].texts[i] ?? runs.at(-1).texts[i] ?? "";
-    const fence = text.includes("```");
-    if (inside || fence) code.add(i);
-    if (fence) inside = text.split("```").length % 2 === 0 ? !inside : inside;
     lines += text.split("\n").length - 1;
-    letters += text.length;
+    width += text.length;
     const size = i + 1 - start;
     const ends = (size >= wanted && text.endsWith("\n")) || size >= longest || i + 1 === differs || i + 1 === most;
     if (!ends) continue;
-    rows.push({ start, end: i + 1, code, guess: 28 * Math.max(lines, Math.ceil(letters / (runs.length > 1 ? 50 : 100))), filled: false });
-    [start, code, lines, letters] = [i + 1, new Set(), 0, 0];
+    rows.push({ start, end: i + 1, guess: 28 * Math.max(lines, Math.ceil(width / letters)), filled: false });
+    [start, lines, width] = [i + 1, 1, 0];
   }
   return rows;
 }
