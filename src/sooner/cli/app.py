@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import bench, chat, doctor, explain, models, run, serve, trace, train, tune
+from sooner.cli import audit, batch, bench, chat, doctor, explain, models, run, serve, trace, train, tune
 from sooner.cli.options import page
 
 __all__ = ["app"]
@@ -52,11 +52,13 @@ def top(
 
 
 app.command("run", help=run.HELP)(run.run)
+app.command("batch", help=batch.HELP)(batch.batch)
 app.command("explain", help=explain.HELP)(explain.explain)
 app.command("chat", help=chat.HELP)(chat.chat)
 app.command("serve", help=serve.HELP)(serve.serve)
 app.command("bench", help=bench.HELP)(bench.bench)
 app.command("tune", help=tune.HELP)(tune.tune)
+app.command("audit", help=audit.HELP)(audit.audit)
 app.command("train", help=train.HELP)(train.train)
 app.command("doctor", help=doctor.HELP)(doctor.doctor)
 app.add_typer(models.app, name="models")
