@@ -38,8 +38,8 @@ class Plan:
     """How a student is fitted; a checkpoint goes on only under an equal plan.
 
     ``steps``: unrolled guesses per place; later ones weigh ``decay`` each. ``sharpen``: the target's law is learned at
-    this temperature. ``rate``: of the optimisers, after ``warmup`` batches. ``places``: rows in a batch, about. ``average``: of
-    the weights that are judged and exported.
+    this temperature. ``rate``: of the optimisers, after ``warmup`` batches. ``places``: rows in a batch, about.
+    ``average``: of the weights that are judged and exported.
     """
 
     steps: int = 3
