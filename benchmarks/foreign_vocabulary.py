@@ -55,12 +55,13 @@ def foreign(source: Path, path: Path, kept: float) -> Path:
     )
 
 
-def accepted(engine: sooner.Engine, drafter: ModelDrafter, texts: list[str], **options: Any) -> float:
-    """The share of tokens that were drafted, of texts that are asserted to be those without a draft."""
-    engine.drafter = None
-    plain = engine.generate_many(texts, **options)
+def written(engine: sooner.Engine, drafter: ModelDrafter | None, texts: list[str], **options: Any) -> Any:
     engine.drafter = drafter
-    answers = engine.generate_many(texts, **options)
+    return engine.generate_many(texts, **options)
+
+
+def accepted(answers: Any, plain: Any) -> float:
+    """The share of tokens that were drafted, of texts that are asserted to be those without a draft."""
     assert [one.token_ids for one in answers] == [one.token_ids for one in plain], "the texts differ"
     return sum(one.speculation.accepted for one in answers) / sum(len(one.token_ids) for one in answers)
 
@@ -82,7 +83,7 @@ def main() -> None:
             opened[kept] = open_model(str(foreign(own, Path(folder) / f"foreign{kept}.gguf", kept)), pool_tokens=16384)
     for temperature in chosen.temperature:
         options = {"temperature": temperature, "seed": 1, "max_tokens": chosen.tokens}
-        same = 0.0
+        plain, same = written(engine, None, texts, **options), 0.0
         for kept, both in opened.items():
             for road in ROADS if kept < 1.0 else ("same",):
                 drafter = ModelDrafter(
@@ -95,7 +96,7 @@ def main() -> None:
                     vocabulary=road,
                     thrifty=False,
                 )
-                share = accepted(engine, drafter, texts, **options)
+                share = accepted(written(engine, drafter, texts, **options), plain)
                 same = share if kept == 1.0 else same
                 runs.append(
                     {"temperature": temperature, "kept": kept, "road": road, "accepted": share, "of_same": share / same}

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -65,41 +67,40 @@ def scaled(data: Any, part: float) -> Any:
     return blocks.reshape(data.shape)
 
 
-def drafters(engine: Engine, skip: str) -> dict[str, Drafter | None]:
+def drafter(engine: Engine, name: str, skip: str) -> Drafter | None:
     """What is compared: nothing, the model-free set, layer skipping beside it, and layer skipping alone."""
-    model, others = engine.fingerprint["model"], ["suffix", "recycle"]
-
-    def made(*specs: str) -> Drafter | None:
-        return make_drafter(list(specs), engine.target, engine.codec, model)
-
-    return {
+    others, own = ["suffix", "recycle"], f"layerskip:skip={skip}"
+    specs = {
         "plain": None,
-        "model_free": made(*others),
-        "with_layerskip": made(*others, f"layerskip:skip={skip}"),
-        "layerskip": made(f"layerskip:skip={skip}"),
-        "layerskip_always": made(f"layerskip:skip={skip},thrifty=false"),
+        "model_free": others,
+        "with_layerskip": [*others, own],
+        "layerskip": [own],
+        "layerskip_always": [f"{own},thrifty=false"],
     }
+    return make_drafter(specs[name], engine.target, engine.codec, engine.fingerprint["model"])
 
 
-def compare(engine: Engine, skip: str, kinds: tuple[str, ...], *, rounds: int, tokens: int) -> dict[str, Any]:
+def compare(engine: Engine, skip: str, kinds: tuple[str, ...], chosen: argparse.Namespace) -> dict[str, Any]:
     """``kinds`` of `drafters` in turns on each prompt: speed over plain, and what drafting with the model took."""
-    known = drafters(engine, skip)
+    known = {name: drafter(engine, name, skip) for name in kinds}
     goodput, always = engine.controller, FixedController(6)
     times: dict[str, list[float]] = {name: [] for name in kinds}
     seen: dict[str, list[Any]] = {name: [] for name in kinds}
-    for turn in range(rounds + 1):
-        for category, (text,) in prompts(1).items():
-            if category not in CATEGORIES:
-                continue
-            answers: dict[str, Any] = {}
-            for name in kinds:
-                engine.drafter = known[name]
-                engine.controller = always if name == "layerskip_always" else goodput
-                spent, answers[name] = seconds(engine, text, drafting=known[name] is not None, tokens=tokens)
-                if turn:  # the first round warms all of them up
-                    times[name].append(spent)
-                    seen[name].append(answers[name])
-            assert len({tuple(answer.token_ids) for answer in answers.values()}) == 1, f"{category}: the texts differ"
+    texts = {category: text for category, (text,) in prompts(1).items() if category in CATEGORIES}
+    for turn, (category, text) in product(range(chosen.rounds + 1), texts.items()):
+        if turn and time.monotonic() > chosen.end:
+            print("time is up", flush=True)
+            break
+        answers: dict[str, Any] = {}
+        for name in kinds:
+            engine.drafter = known[name]
+            engine.controller = always if name == "layerskip_always" else goodput
+            spent, answers[name] = seconds(engine, text, drafting=known[name] is not None, tokens=chosen.tokens)
+            if turn:  # the first round warms all of them up
+                times[name].append(spent)
+                seen[name].append(answers[name])
+        assert len({tuple(answer.token_ids) for answer in answers.values()}) == 1, f"{category}: the texts differ"
+        print(turn, category, {name: round(found[-1], 2) for name, found in times.items() if found}, flush=True)
     over = {name: as_dict(ratio(times["plain"], times[name])) for name in kinds if name != "plain"}
     return {
         "skip": skip,
@@ -135,8 +136,7 @@ def redundant(chosen: argparse.Namespace) -> dict[str, Any]:
         engine = sooner.load(str(path), draft=None, pool_tokens=4096)
     layers = 30 * (INSERTED + 1)
     skip = "+".join(f"{first + 1}-{first + INSERTED}" for first in range(0, layers, INSERTED + 1))
-    kinds = ("plain", "layerskip_always", "layerskip", "with_layerskip")
-    found = compare(engine, skip, kinds, rounds=chosen.rounds, tokens=chosen.tokens)
+    found = compare(engine, skip, ("plain", "layerskip_always", "layerskip"), chosen)
     return {"inserted": INSERTED, "part": PART, "layers": layers, **found, **memory(engine, skip)}
 
 
@@ -146,7 +146,7 @@ def default(chosen: argparse.Namespace) -> dict[str, Any]:
     report = search_skips(engine, items, chosen.seconds)
     print(report)
     kinds = ("plain", "model_free", "with_layerskip", "layerskip")
-    found = compare(engine, report.found.text, kinds, rounds=chosen.rounds, tokens=chosen.tokens)
+    found = compare(engine, report.found.text, kinds, chosen)
     return {"search": report.to_dict(), "says": str(report), **found}
 
 
@@ -157,8 +157,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="how long to search")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--minutes", type=float, default=3.5, help="after which no further prompt is begun")
     parser.add_argument("--dry-run", action="store_true", help="show the result without keeping it")
     chosen = parser.parse_args()
+    chosen.end = time.monotonic() + 60 * chosen.minutes
     result = (redundant if chosen.which == "redundant" else default)(chosen)
     print(result)
     if not chosen.dry_run:

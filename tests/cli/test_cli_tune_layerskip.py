@@ -108,7 +108,9 @@ def test_a_search_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> N
         return measured(windows, skip, seen)
 
     monkeypatch.setattr(Windows, "agree", noted)
-    assert tune("--layerskip", "--dry-run")[0] == 0
+    code, _, err = tune("--layerskip", "--dry-run")
+    assert code == 0
+    assert "going on from 5 sets that were measured before" in err
     assert not set(first) & set(sets), "none of them is measured twice"
     assert len(sets) > 10
 

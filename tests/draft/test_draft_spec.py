@@ -60,6 +60,11 @@ def test_mistakes_are_answered_in_one_line(spec: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_what_can_be_written_is_asked_for_in_writing() -> None:
+    with pytest.raises(DraftError, match=r"drafter model needs path: write kind=model,path=\.\.\."):
+        create_drafter("model", open_model=None, target=None, codec=None)
+
+
 def test_options_are_read_by_the_constructors_types() -> None:
     drafter = create_drafter("oracle:max=3,rate=0.5,error_at=none,wrong=7", truth=[1, 2])
     assert isinstance(drafter, OracleDrafter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -25,7 +26,7 @@ from sooner.errors import DraftError
 from sooner.protocols import Coins, Context, Target
 from sooner.targets.toy import ToyTarget
 from sooner.text import Tokenizer
-from sooner.types import Draft, Rows, Sampling, Step
+from sooner.types import ROOT, Draft, Rows, Sampling, Step
 from sooner.verify import create_verifier
 from test_engine_laws import PROMPTS, plain, samplings, visible
 from toy import PIECES, ToyCodec, toy_engine
@@ -219,7 +220,7 @@ def test_a_right_draft_is_right_in_the_targets_tokens(here: str, there: str) -> 
         context = Context(id=0, tokens=ids[:root], prompt_length=1, budget=20, sampling=Sampling())
         draft = retokeniser.read(context, tree.chain(rest[:6], 0.9, "model"))
         right += followed(draft, ids[root:])
-        total += len(draft)
+        total += max(len(draft.path(node)) for node in range(len(draft)))
     assert total > 60
     assert right > 0.8 * total
 
@@ -236,6 +237,27 @@ def test_a_tree_keeps_its_siblings_and_its_ends() -> None:
     assert paths == {(here[0],): pytest.approx(0.6), (here[0], 0): pytest.approx(0.9), (here[1],): pytest.approx(0.24)}
     small = retokeniser.read(Context(id=0, tokens=[5], prompt_length=1, budget=1, sampling=Sampling()), given_)
     assert len(small) == 1
+
+
+def test_a_longer_token_does_not_hide_the_one_before() -> None:
+    """A draft that goes on within a word, wrongly, is read without that piece too."""
+    ours, theirs = codecs()["bytes"], codecs()["small"]
+    retokeniser = Retokeniser(ours, theirs, shared_tokens(ours, theirs))
+    context = Context(id=0, tokens=ours.encode("of"), prompt_length=1, budget=9, sampling=Sampling())
+    hidden = 0
+    for id in range(ours.vocab_size):
+        text = ours.token_bytes(id).decode("utf-8", "ignore")
+        pieces = theirs.encode(text, bos=False)
+        heads = [ours.encode(theirs.decode(pieces[:1]), bos=False), ours.encode(text, bos=False)]
+        if not text.startswith(" ") or len(pieces) != 2 or heads[1] != [id] or len(heads[0]) != 1:
+            continue
+        hidden += 1
+        got = retokeniser.read(context, tree.chain(pieces, 0.7, "model"))
+        first = {got.tokens[node]: got.confidence[node] for node, parent in enumerate(got.parents) if parent == ROOT}
+        assert list(first) == [id, heads[0][0]], "what the whole draft says comes first"
+        assert first[heads[0][0]] == pytest.approx(0.7 * 0.3)
+        assert retokeniser.read(replace(context, budget=1), tree.chain(pieces, 0.7, "model")).tokens == (id,)
+    assert hidden > 50
 
 
 def test_the_road_that_is_followed_further_is_kept() -> None:

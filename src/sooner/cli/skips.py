@@ -60,7 +60,7 @@ class SkipReport:
         if not self.promising:
             return (
                 f"layer skipping does not pay here: {what}, so that {one.speed_up:.2f} of plain speed is the most to "
-                f"expect{later}"
+                f"expect{'' if one.finished else ' so far'}{later}"
             )
         return f"layer skipping: {what}: {one.speed_up:.2f} times plain speed is to be expected{self._memory()}{later}"
 
@@ -108,6 +108,8 @@ def search_skips(engine: Engine, items: Sequence[Item], seconds: float) -> SkipR
     digest = hashlib.sha256(repr(texts).encode()).hexdigest()
     key = f"layerskip\n{sorted(target.fingerprint.items())}\n{digest}"
     known = (recall(key) or {}).get("scores", {})
+    before = f", going on from {len(known)} sets that were measured before" if known else ""
+    say(f"looking for layers to leave out, for at most {seconds:.0f} seconds{before}")
     with windows.opened():
         search = Search(
             windows.names,

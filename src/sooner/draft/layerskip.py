@@ -1,4 +1,4 @@
-"""The target without some of its sublayers as its draft, over the target's own weights and cache.
+"""The target without some of its sublayers as its draft, over the target's own cache.
 
 Knows a skip set and what drafting with it costs and brings. Does not know graphs, blocks or how the set was found.
 (Draft & Verify, Zhang et al. 2309.08168; SWIFT, Xia et al. 2410.06916.)

@@ -35,15 +35,17 @@ class Retokeniser:
         self._control = {there: here for there, here in self._firsts.items() if not theirs.token_bytes(there)}
 
     def read(self, context: Context, draft: Draft) -> Draft:
-        """``draft``'s leaves, the deepest first, as paths of the target's tokens; ``context.budget`` nodes at most."""
+        """The texts of ``draft`` as paths of the target's tokens, ``context.budget`` nodes at most: leaves first,
+        the deepest first, then what ends before them, since a longer piece may hide the token that comes."""
         if not len(draft):
             return EMPTY_DRAFT
         behind = self._behind(context.tokens)
         nodes: dict[tuple[int, int], int] = {}
         confidence: list[float] = []
-        for leaf in _leaves(draft):
+        goes_on = _goes_on(draft)
+        for end in sorted(range(len(draft)), key=lambda node: (goes_on[node] > 0.0, -len(draft.path(node)))):
             at = ROOT
-            for token, chance in self._path(behind, draft, leaf):
+            for token, chance in self._path(behind, draft, end, 1.0 - goes_on[end]):
                 known = nodes.get((at, token))
                 if known is None and len(nodes) == context.budget:
                     break
@@ -92,10 +94,11 @@ class Retokeniser:
             start += 1
         return data[start:]
 
-    def _path(self, behind: bytes, draft: Draft, leaf: int) -> Iterator[tuple[int, float]]:
-        """The target's tokens for the text down to ``leaf``, each with its chance."""
+    def _path(self, behind: bytes, draft: Draft, last: int, stops: float) -> Iterator[tuple[int, float]]:
+        """The target's tokens for the text down to ``last``, each with its chance; with chance ``stops`` the text does
+        not go on as drafted there."""
         data, starts, chances, end = b"", [], [], None
-        for node in draft.path(leaf):
+        for node in draft.path(last):
             token = draft.tokens[node]
             piece = self._theirs.token_bytes(token)
             if not piece:
@@ -108,7 +111,7 @@ class Retokeniser:
         done = used = 0
         for i, id in enumerate(ids):
             done += len(self._ours.token_bytes(id))
-            chance = 1.0 if end or i < len(ids) - 1 else _UNFINISHED
+            chance = 1.0 if end or i < len(ids) - 1 else min(_UNFINISHED, stops)
             while used < len(starts) and starts[used] < done:
                 chance *= chances[used]
                 used += 1
@@ -128,7 +131,10 @@ class Retokeniser:
         return ids[at:] if size == 0 else self._ours.encode(whole_characters(data), bos=False)
 
 
-def _leaves(draft: Draft) -> list[int]:
-    """The nodes without children, the deepest first."""
-    inner = set(draft.parents)
-    return sorted((node for node in range(len(draft)) if node not in inner), key=lambda node: -len(draft.path(node)))
+def _goes_on(draft: Draft) -> list[float]:
+    """For each node, how sure it is that one of its children follows; 0 for leaves."""
+    found = [0.0] * len(draft)
+    for parent, chance in zip(draft.parents, draft.confidence, strict=True):
+        if parent != ROOT:
+            found[parent] = min(found[parent] + max(chance, 1e-6), 1.0)
+    return found

@@ -62,7 +62,10 @@ def create_drafter(spec: str | Mapping[str, object], **given: object) -> Drafter
     arguments = offered | typed
     missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in arguments]
     if missing:
-        raise DraftError(f"drafter {kind} needs {_list(missing)}: construct {make.__name__} in Python and pass it")
+        writable = all(hints.get(name) in (str, int, float, bool) for name in missing)
+        written = f"write kind={kind},{','.join(f'{name}=...' for name in missing)}"
+        remedy = written if writable else f"construct {make.__name__} in Python and pass it"
+        raise DraftError(f"drafter {kind} needs {_list(missing)}: {remedy}")
     drafter: Drafter = make(**arguments)
     return drafter
 
