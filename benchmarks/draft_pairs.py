@@ -242,6 +242,8 @@ def factor(
             for g, run in runs.items():
                 found[g].append(run)
     engine.drafter = None
+    if not texts:
+        raise SystemExit("no text is long enough: give more --tokens")
     a = acceptance(engine, other[0], texts, temperature=temperature, draws=draws)
     middle = texts[0][0] + texts[0][1]
     ms = pass_costs(engine.target, other[0], middle, chains)

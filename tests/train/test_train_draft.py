@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -173,3 +178,37 @@ def test_a_model_whose_layers_do_more_is_refused(
         monkeypatch.setattr(draft_make, "_SAME", 1e-9)  # the comparison does compare
     with pytest.raises(UnsupportedModel, match="do more than attention"):
         shop.begin()
+
+
+@torch_needed
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_scaled_positions_are_refused(key: str, collected: Path, files: ModelFiles, tmp_path: Path) -> None:
+    shutil.copytree(files.folder, tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {key: {"rope_type": "llama3", "factor": 8.0}}))
+    shop = shop_at(tmp_path, collected, replace(files, folder=config.parent))
+    with pytest.raises(UnsupportedModel, match=r"rotary positions \(llama3\)"):
+        shop.begin()
+
+
+@torch_needed
+def test_the_command_does_all_steps_and_says_how_to_use_it(files: ModelFiles, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join(str(prompt) for prompt, _ in PROMPTS))
+    out = tmp_path / "draft"
+    options = ["--kind", "draft", "--layers", "1", "--tokens", "2000", "--max-tokens", "40", "--hours", "0.001"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sooner", "train", str(prompts), "-m", files.source, *options, "-o", str(out)],
+        env={**os.environ, "SOONER_CACHE": str(files.folder.parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"{out}: ")
+    assert lines[0].endswith(f"use it with --draft kind=model,path={out}")
+    assert [line.partition(" ")[0] for line in lines[1:5]] == ["held-out", *["position"] * 3]
+    assert "a guess takes" in lines[5]
+    assert "rows to train on" in done.stderr
+    assert "held-out top-1" in done.stderr

@@ -137,6 +137,12 @@ class DraftWorkshop(Workshop):
         config = json.loads((self.files.folder / "config.json").read_text(encoding="utf-8"))
         heads = int(config["num_attention_heads"])
         rope = config.get("rope_parameters") or {}
+        scaling = config.get("rope_scaling") or rope
+        if (kind := scaling.get("rope_type") or scaling.get("type") or "default") != "default":
+            raise UnsupportedModel(
+                f"{self.files.name} scales its rotary positions ({kind}), which drafts cannot be fitted with: "
+                "use a model that does not"
+            )
         return PrunedShape(
             kept=self.kept,
             heads=heads,
