@@ -16,6 +16,7 @@ from sooner.errors import InvalidRequest, MissingExtra
 if TYPE_CHECKING:
     from sooner.engine import Engine
     from sooner.server import Settings
+    from sooner.trace.folder import TraceFolder
 
 __all__ = ["HELP", "serve"]
 
@@ -69,6 +70,28 @@ Insecure = Annotated[
 LogPrompts = Annotated[
     bool, typer.Option("--log-prompts", rich_help_panel=_NET, help="Write prompts to the log. (default: never)")
 ]
+TraceDir = Annotated[
+    str | None,
+    typer.Option(
+        "--trace-dir",
+        metavar="DIR",
+        rich_help_panel=_NET,
+        help="Write a trace of every request into DIR (see sooner trace): its answer, and its prompt only with "
+        "--log-prompts. Drafts may quote the prompt.",
+    ),
+]
+TraceKeep = Annotated[
+    int | None,
+    typer.Option(
+        "--trace-keep", min=1, metavar="N", rich_help_panel=_LIMITS, help="Newest traces in DIR. (default: 1000)"
+    ),
+]
+TraceMegabytes = Annotated[
+    int | None,
+    typer.Option(
+        "--trace-mb", min=1, metavar="N", rich_help_panel=_LIMITS, help="Megabytes of traces in DIR. (default: 1000)"
+    ),
+]
 MaxRunning = Annotated[
     int,
     typer.Option("--max-running", min=1, metavar="N", rich_help_panel=_LIMITS, help="Texts decoded side by side."),
@@ -121,6 +144,9 @@ def serve(
     api_key_file: ApiKeyFile = None,
     insecure: Insecure = False,
     log_prompts: LogPrompts = False,
+    trace_dir: TraceDir = None,
+    trace_keep: TraceKeep = None,
+    trace_mb: TraceMegabytes = None,
     max_running: MaxRunning = 8,
     max_waiting: MaxWaiting = 64,
     timeout: Timeout = 600.0,
@@ -153,6 +179,7 @@ def serve(
         max_prompt_tokens=max_prompt,
         max_n=max_n,
         log_prompts=log_prompts,
+        traces=_traces(trace_dir, trace_keep, trace_mb),
     )
     remember = len(settings.keys) < 2 if memory is None else memory
 
@@ -183,6 +210,17 @@ def _settings(*, host: str, keys: tuple[str, ...], key_file: str | None, insecur
         raise InvalidRequest(f"--host {host} lets other machines in: add --api-key, or --insecure if that is meant")
     hosts = local_names(host) if local and not keys else None
     return Settings(keys=keys, hosts=hosts, **limits)
+
+
+def _traces(path: str | None, files: int | None, megabytes: int | None) -> TraceFolder | None:
+    """The folder of traces, proven to take them. Raises `InvalidRequest`."""
+    from sooner.trace.folder import TraceFolder
+
+    if path is None:
+        if files is not None or megabytes is not None:
+            raise InvalidRequest("--trace-keep and --trace-mb bound a folder of traces: add --trace-dir", "trace_keep")
+        return None
+    return TraceFolder(path, most_files=files or 1000, most_bytes=(megabytes or 1000) * 10**6)
 
 
 def _run(settings: Settings, open_: Any, host: str, port: int, *, verbose: bool) -> None:

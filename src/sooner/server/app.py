@@ -133,7 +133,9 @@ async def _answer(service: Service, body: CommonBody, request: fastapi.Request, 
     if service.settings.log_prompts:
         log.info("%s asks %s", reply.id, body.model_dump_json(exclude_unset=True))
     begun, caller = request.state.begun, request.state.salt
-    job = await ready.driver.submit(asked.requests, begun, asked.drafter, caller=caller, timeout_s=body.timeout)
+    job = await ready.driver.submit(
+        asked.requests, begun, asked.drafter, caller=caller, timeout_s=body.timeout, name=reply.id
+    )
     name = "chat" if isinstance(body, ChatBody) else "text_completion"
     facts: dict[str, Value] = {
         "gen_ai.request.model": ready.engine.name,

@@ -38,7 +38,8 @@ class Job:
     """Requests that are answered together. ``handles`` in their order; ``failure`` is why there is no whole answer.
 
     ``started`` is on the clock of `time.perf_counter`; ``timeout_s`` later it must be over. ``caller``: who shares the
-    machine with the others. Iterating gives what each pass brought, until the end.
+    machine with the others; ``name``: how
+    the caller knows it. Iterating gives what each pass brought, until the end.
     """
 
     requests: Sequence[Request]
@@ -46,6 +47,7 @@ class Job:
     timeout_s: float
     caller: str = ""
     drafter: Drafter | None = None
+    name: str = ""
     handles: list[Handle] = field(default_factory=list, repr=False)
     failure: Failure | None = None
     cancelled: bool = False
@@ -123,6 +125,7 @@ class Driver:
         *,
         caller: str = "",
         timeout_s: float | None = None,
+        name: str = "",
     ) -> Job:
         """A job for ``requests``, all accepted by the engine. ``started``: when it was asked for (`time.perf_counter`);
         ``timeout_s``: the server's own if None.
@@ -130,7 +133,8 @@ class Driver:
         Raises `InvalidRequest` for what the engine or the queue could never take, `Refusal` when the queue is full or
         the server goes down.
         """
-        job = Job(requests, started, self._settings.timeout_s if timeout_s is None else timeout_s, caller, drafter)
+        limit = self._settings.timeout_s if timeout_s is None else timeout_s
+        job = Job(requests, started, limit, caller, drafter, name)
         if job.choices > self._most:
             raise InvalidRequest(f"n must be at most {self._most} on this server, not {job.choices}", "n")
         if self._draining:

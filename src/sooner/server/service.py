@@ -25,6 +25,7 @@ from sooner.server.replies import system_fingerprint
 from sooner.server.schema import CommonBody
 from sooner.server.settings import Settings
 from sooner.server.switch import DraftSwitch, Specs
+from sooner.server.tracing import Observers, Tracer
 
 __all__ = ["Ready", "Service"]
 
@@ -42,7 +43,9 @@ class Ready:
         self.fingerprint = system_fingerprint(engine.fingerprint)
         self.switch = _switched(engine)
         self.metrics = Metrics(engine.name)
-        self.driver = Driver(engine, self.switch, settings, self.metrics)
+        self.tracer = _tracer(engine, settings)
+        observer = self.metrics if self.tracer is None else Observers((self.metrics, self.tracer))
+        self.driver = Driver(engine, self.switch, settings, observer)
         self.reader = Reader(engine, self.switch, settings)
         self._settings = settings
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-compiler")
@@ -77,6 +80,9 @@ class Ready:
     async def close(self) -> None:
         """End everything that runs."""
         await self.driver.close()
+        if self.tracer is not None:
+            await asyncio.sleep(0)  # the last answers are still being reported
+            await asyncio.to_thread(self.tracer.close)
         self._compiler.shutdown(wait=False, cancel_futures=True)
 
     def warning(self) -> str | None:
@@ -166,6 +172,14 @@ def cache_usage(engine: Engine) -> float:
     """The share of the target's cache blocks that someone holds, 0 to 1; 0 for targets that do not count them."""
     pool = getattr(engine.target, "pool", None)
     return float(pool.held / pool.size) if pool is not None else 0.0
+
+
+def _tracer(engine: Engine, settings: Settings) -> Tracer | None:
+    if settings.traces is None:
+        return None
+    without = "" if settings.log_prompts else ", without prompts (--log-prompts)"
+    log.info("traces go to %s%s", settings.traces.path, without)
+    return Tracer(engine, settings.traces, withhold=not settings.log_prompts)
 
 
 def _switched(engine: Engine) -> DraftSwitch:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.trace.folder import TraceFolder
+
 __all__ = ["Settings"]
 
 
@@ -19,7 +21,8 @@ class Settings:
     from a request to the end of its answer; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
     ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes. ``max_prompt_tokens``: None = the
     model's context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
-    ``log_prompts``: whether prompts and answers may be logged. ``report_s``: seconds between log lines under load.
+    ``log_prompts``: whether prompts and answers may be logged, and prompts be in ``traces``, the folder that gets a
+    trace of every request. ``report_s``: seconds between log lines under load.
     """
 
     keys: tuple[str, ...] = ()
@@ -39,3 +42,4 @@ class Settings:
     max_stops: int = 16
     log_prompts: bool = False
     report_s: float = 10.0
+    traces: TraceFolder | None = None

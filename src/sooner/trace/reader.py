@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,8 +40,11 @@ class Trace:
         self._line = 0
         self._more = True
         try:
-            if self.path.is_dir():
+            kind = self.path.stat().st_mode
+            if stat.S_ISDIR(kind):
                 raise InvalidRequest(f"{self.path} is a folder: name one of the traces in it")
+            if not stat.S_ISREG(kind):  # commands that read a trace twice could not
+                raise InvalidRequest(f"{self.path} is no file: save the trace to one first")
             self._file = open(self.path, "rb")  # noqa: SIM115 - closed by __exit__
         except OSError as error:
             reason = error.strerror or str(error)
@@ -155,7 +159,7 @@ class Trace:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """The object on a line; None for anything else."""
     try:
-        record = json.loads(line, parse_constant=_no_constant)
+        record = _DECODER.decode(line.decode("utf-8"))
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
     return record if isinstance(record, dict) else None
@@ -163,3 +167,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
