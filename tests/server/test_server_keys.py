@@ -106,11 +106,12 @@ def test_salts_reach_the_engine() -> None:
                 return submit(request)
 
             engine.submit = noting  # type: ignore[method-assign]  # to see what the engine is given
-            for key, extra in (("one", {}), ("two", {}), ("one", {}), ("one", {"cache_salt": "x"})):
+            for key, extra in (("one", {}), ("two", {}), ("one", {}), ("one", {"cache_salt": "x" * 100_000})):
                 async with client(app, key) as api:
                     await api.chat.completions.create(model="toy", messages=MESSAGES, max_tokens=2, extra_body=extra)
             one, two, again, salted = salts
             assert one == again
             assert len({one, two, salted}) == 3
+            assert len(salted) < 64  # what is cached is kept under it
 
     asyncio.run(test())

@@ -197,6 +197,24 @@ def test_a_huge_body_is_refused_whether_its_length_is_told_or_not() -> None:
             assert (reply.status_code, reply.json()["error"]["code"]) == (413, "request_too_large")
 
 
+def test_who_sends_too_slowly_is_given_up() -> None:
+    """A head or a body that never ends would hold a connection for ever, of which there are not many."""
+    body = request(b'{"messages":[{"role":"user","content":"abc"}],"max_tokens":2}')
+    with listening(settings=Settings(read_timeout_s=0.5)) as (address, _):
+        for begun, answered in ((b"", b""), (body[:30], b""), (body[:-5], b"408"), (body + body[:30], b"200")):
+            with socket.create_connection(("127.0.0.1", port_of(address)), timeout=60) as raw:
+                begin = time.perf_counter()
+                raw.sendall(begun)
+                got = b""
+                with suppress(OSError):
+                    while piece := raw.recv(1000):
+                        got += piece
+                assert 0.4 < time.perf_counter() - begin < 30
+            assert got[9:12] == answered
+            assert (b'"code":"request_timeout"' in got) == (answered == b"408")
+        assert httpx2.get(f"{address}/health").status_code == 200
+
+
 def test_the_page_and_its_files_are_there() -> None:
     with listening() as (address, _):
         assert "<html" in httpx2.get(address).text
@@ -299,6 +317,7 @@ def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
 REFUSED = [
     (("serve", "--host", "0.0.0.0"), "add --api-key, or --insecure"),
     (("serve", "--api-key", ""), "--api-key is empty"),
+    (("serve", "--api-key", "ключ"), "ASCII"),
     (("serve", "--api-key-file", "/no/such/file"), "cannot be read"),
     (("serve", "one", "--model", "two"), "two models"),
     (("serve", "--draft", "ngrm"), "did you mean ngram"),

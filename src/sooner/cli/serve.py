@@ -203,8 +203,11 @@ def _settings(*, host: str, keys: tuple[str, ...], key_file: str | None, insecur
             raise
         raise MissingExtra("sooner serve", "serve") from error
     keys += read_keys(key_file) if key_file is not None else ()
-    if any(not key.strip() for key in keys):
+    keys = tuple(key.strip() for key in keys)
+    if not all(keys):
         raise InvalidRequest("--api-key is empty: give a key, or leave it out", "api_key")
+    if any(not (key.isascii() and key.isprintable()) for key in keys):
+        raise InvalidRequest("an API key travels in a header: give one of ASCII letters, digits and signs", "api_key")
     local = is_loopback(host)
     if not local and not keys and not insecure:
         raise InvalidRequest(f"--host {host} lets other machines in: add --api-key, or --insecure if that is meant")

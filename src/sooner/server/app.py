@@ -57,6 +57,7 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
         401: "No valid API key",
         403: "The wrong Host",
         404: "No such model",
+        408: "The body did not arrive in time",
         413: "The body is too large",
         429: "The queue is full; `Retry-After` says when to come back",
         500: "The model failed",
@@ -101,7 +102,7 @@ async def _failed(request: fastapi.Request, error: Exception) -> Response:
 def _add_answers(app: FastAPI, service: Service) -> None:
     key = Depends(HTTPBearer(auto_error=False, description="One of the server's API keys, if it has any"))
     answer = {"description": "The answer; chunks of it with `stream`", "content": {"text/event-stream": {}}}
-    responses = {200: answer, **_refusals(400, 401, 403, 404, 413, 429, 500, 503, 504)}
+    responses = {200: answer, **_refusals(400, 401, 403, 404, 408, 413, 429, 500, 503, 504)}
     options: dict[str, Any] = {"responses": responses, "dependencies": [key], "response_model": None}
 
     @app.post("/v1/chat/completions", summary="Answer a conversation", **options)
@@ -144,7 +145,7 @@ async def _answer(service: Service, body: CommonBody, request: fastapi.Request, 
     traced = partial(span, reply.id, facts, name=name, headers=request.headers)
     answer = Answer(ready.driver, job, reply, ready.warning, traced)
     if not body.stream:
-        return Whole(answer)
+        return Whole(answer, write_timeout_s=service.settings.write_timeout_s)
     return Stream(answer, usage=_with_usage(body), write_timeout_s=service.settings.write_timeout_s)
 
 

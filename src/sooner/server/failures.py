@@ -15,7 +15,18 @@ from starlette.exceptions import HTTPException
 from sooner.errors import ContextOverflow, InvalidRequest, SoonerError, nearest
 from sooner.server.schema import ChatBody, TextBody
 
-__all__ = ["Refusal", "busy", "describe", "drained", "error_object", "loading", "too_large", "too_slow", "unauthorised"]
+__all__ = [
+    "Refusal",
+    "busy",
+    "describe",
+    "drained",
+    "error_object",
+    "loading",
+    "too_large",
+    "too_slow",
+    "unauthorised",
+    "unfinished",
+]
 
 log = logging.getLogger("sooner.server")
 
@@ -64,6 +75,11 @@ def too_slow(seconds: float) -> Refusal:
     """The answer is not finished at its deadline."""
     message = f"the answer took longer than {seconds:g} s: ask for fewer max_tokens, or raise timeout or --timeout"
     return Refusal(504, message, kind="timeout_error", code="deadline_exceeded", headers=_STAY)
+
+
+def unfinished(seconds: float) -> Refusal:
+    """The body does not arrive."""
+    return Refusal(408, f"the request body was not there within {seconds:g} s: send it faster", code="request_timeout")
 
 
 def too_large(limit: int) -> Refusal:

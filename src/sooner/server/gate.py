@@ -5,6 +5,7 @@ Knows ASGI messages. Does not know what any path does.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sooner.server.failures import Refusal, describe, too_large, unauthorised
+from sooner.server.failures import Refusal, describe, too_large, unauthorised, unfinished
 from sooner.server.keys import Keys
 from sooner.server.settings import Settings
 
@@ -32,6 +33,7 @@ class Gate:
         self._keys = Keys(settings.keys)
         self._hosts = settings.hosts
         self._limit = settings.max_body
+        self._patience_s = settings.read_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with an error object."""
@@ -61,13 +63,19 @@ class Gate:
         return salt or ""
 
     def _counting(self, receive: Receive) -> Receive:
-        """``receive``, refusing a body without a declared length once it is too long."""
-        seen = 0
+        """``receive``, refusing a body that takes too long, or without a declared length once it is too long."""
+        seen, more = 0, True
+        until = asyncio.get_running_loop().time() + self._patience_s
 
         async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, more
+            try:
+                async with asyncio.timeout_at(until if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise unfinished(self._patience_s) from None
             seen += len(message.get("body", b""))
+            more = message.get("more_body", False)
             if seen > self._limit:
                 await _swallow(receive, self._limit * _SWALLOWED)
                 raise too_large(self._limit)

@@ -12,6 +12,7 @@ import socket
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sooner.errors import InvalidRequest
 from sooner.server.app import create_app
@@ -60,7 +61,7 @@ def serve(service: Service, sock: socket.socket) -> None:
         access_log=False,
         server_header=False,
         ws="none",
-        http="h11",
+        http=_patient(service.settings.read_timeout_s),
         loop="asyncio",
         lifespan="on",
         timeout_keep_alive=30,
@@ -71,6 +72,49 @@ def serve(service: Service, sock: socket.socket) -> None:
     server.run(sockets=[sock])
     if service.failure is not None:
         raise service.failure
+
+
+def _patient(seconds: float) -> type[H11Protocol]:
+    """uvicorn's connections, closed when they are without a request for ``seconds``, however much of one has arrived:
+    uvicorn waits for the rest of a head, or of a body that was refused, for ever, and connections are few."""
+
+    class Patient(H11Protocol):
+        _waiting: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._rest()
+
+        def _watch(self) -> None:
+            """Wait while no request is being answered."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._rest()
+            elif self._waiting is None and not self.transport.is_closing():
+                self._waiting = self.loop.call_later(seconds, self._leave)
+
+        def _leave(self) -> None:
+            self._waiting = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+        def _rest(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+    return Patient
 
 
 class _Server(uvicorn.Server):

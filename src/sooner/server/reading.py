@@ -5,6 +5,7 @@ Knows parameters and this server's limits. Does not know HTTP or how an answer i
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,7 +102,7 @@ class Reader:
         elif expected and specs is not None and parse_spec(specs[0])["kind"] != "given":
             raise InvalidRequest("prediction is read by the drafter given alone: leave out draft, or name it", "draft")
         if body.cache_salt is not None:
-            salt = f"{salt}/{body.cache_salt}"
+            salt = f"{salt}/{hashlib.sha256(body.cache_salt.encode()).hexdigest()[:16]}"  # caches keep it: no long ones
         drafting = {"salt": salt, "drafting": specs is not None, "expected": expected, "constraint": constraint}
         requests = []
         for prompt in prompts:

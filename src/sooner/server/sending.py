@@ -71,9 +71,10 @@ _SIDES = (("input", "prompt_tokens"), ("output", "completion_tokens"))
 class Whole(JSONResponse):
     """The answer in one piece, once it is there. If the caller leaves, the job ends before the next pass."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, *, write_timeout_s: float) -> None:
         super().__init__(None)
         self._answer = answer
+        self._write_timeout_s = write_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wait, then send."""
@@ -93,7 +94,11 @@ class Whole(JSONResponse):
             headers |= more
         else:
             body = answer.reply.whole(job.handles, answer.warned())
-        await JSONResponse(body, status, headers)(scope, receive, send)
+        try:
+            async with asyncio.timeout(self._write_timeout_s):
+                await JSONResponse(body, status, headers)(scope, receive, send)
+        except TimeoutError:
+            log.debug("%s: its reader takes nothing", answer.reply.id)
 
 
 class Stream(EventSourceResponse):

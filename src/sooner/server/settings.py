@@ -18,7 +18,8 @@ class Settings:
     by renaming itself); None = any. ``verify``: the verification rule of every request. ``draft_kinds``: what a
     request's ``draft`` may name. ``max_running``: choices decoded side by side, as the engine was
     told; ``max_waiting``: choices queued beyond those. ``timeout_s``: most seconds
-    from a request to the end of its answer; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
+    from a request to the end of its answer; ``read_timeout_s``: most seconds until a request's head is there, and until
+    its body is; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
     ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes. ``max_prompt_tokens``: None = the
     model's context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
     ``log_prompts``: whether prompts and answers may be logged, and prompts be in ``traces``, the folder that gets a
@@ -32,6 +33,7 @@ class Settings:
     max_running: int = 8
     max_waiting: int = 64
     timeout_s: float = 600.0
+    read_timeout_s: float = 30.0
     write_timeout_s: float = 60.0
     drain_s: float = 30.0
     max_body: int = 1 << 20
