@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
+from sooner.backend import choose_backend
 from sooner.control.cost import CostCurve, measure_cost
 from sooner.control.fixed import FixedController
 from sooner.control.goodput import GoodputController
@@ -21,6 +22,7 @@ from sooner.engine import Engine
 from sooner.errors import DraftError, ModelError
 
 if TYPE_CHECKING:
+    from sooner.backend import Backend, BackendName, TorchOptions
     from sooner.draft.head import HeadRunner
     from sooner.protocols import Controller, Drafter, Target
     from sooner.store import ModelFiles
@@ -53,6 +55,9 @@ def load(
     taps: Sequence[int] = (),
     heads: Sequence[str] = (),
     warm: bool | Literal["background"] = False,
+    backend: BackendName = "auto",
+    device: str | None = None,
+    torch: TorchOptions | None = None,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Engine:
@@ -69,34 +74,41 @@ def load(
     target shows to drafters (a trained head asks for its own). ``heads``: short forms of trained heads that are to
     draft later, besides those in ``draft``. ``warm``: compile now, or in the background, the graphs that long use wants
     and short use does not (seconds, and memory of a few times the weights); without it each is compiled once its lack
-    has cost as much. ``offline``: never download.
+    has cost as much. ``backend``: "openvino" (the default on processors) or "torch" (any model that transformers loads;
+    the default for any other ``device``: cuda, cuda:N, mps). ``torch``: options of that back end alone.
+    ``offline``: never download.
     ``progress`` gets one-line messages. Raises a `SoonerError` whose message names the remedy.
     """
     from sooner.chat import ChatTemplate
-    from sooner.store import resolve
-    from sooner.targets.openvino.lanes import SINGLE, WIDTHS
-    from sooner.targets.openvino.width import Width
     from sooner.text import Tokenizer
 
-    files = resolve(model, offline=offline, progress=progress)
+    place = choose_backend(backend, device, torch, max_running)
+    files = place.resolve(model, offline=offline, progress=progress)
     codec = Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
-    taps = tuple(taps) or _head_taps(heads, files) or _head_taps(draft, files)
-    target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, taps=taps, log=progress)
+    if place.heads:
+        taps = tuple(taps) or _head_taps(heads, files) or _head_taps(draft, files)
+    target = place.target(
+        files, threads=threads, precision=precision, pool_tokens=pool_tokens, taps=tuple(taps), log=progress
+    )
     template = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
-    target.heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
+    if place.heads:
+        cast("OpenVINOTarget", target).heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
     if draft == AUTO_DRAFT and budget is None and controller is None:
         draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
     opening = partial(
-        open_model, threads=threads, precision=precision, pool_tokens=pool_tokens, offline=offline, progress=progress
+        open_model,
+        threads=threads,
+        precision=precision,
+        pool_tokens=pool_tokens,
+        place=place,
+        offline=offline,
+        progress=progress,
     )
     drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
     curve = _cost(target, threads)  # before lanes: it is the price of passes without one
-    target.width = Width(curve.row_ms, curve.change_ms)
-    if warm:
-        compile = target.lanes.warm if warm == "background" else target.lanes.build
-        compile(SINGLE if max_running == 1 else WIDTHS)
+    place.ready(target, curve, warm, max_running)
     if controller is None:
         fixed = budget is not None
         controller = FixedController(budget or 0) if fixed else GoodputController(Price(curve, lambda: target.widths))
@@ -111,13 +123,6 @@ def load(
     )
     engine.cost = curve
     return engine
-
-
-def _target(files: ModelFiles, **options: Any) -> OpenVINOTarget:
-    from sooner.store.cache import recall, remember
-    from sooner.targets.openvino import load as load_target
-
-    return load_target(files, recall=recall, remember=remember, **options)
 
 
 def _tuned(
@@ -205,19 +210,21 @@ def open_model(
     threads: int | None = None,
     precision: Precision = "auto",
     pool_tokens: int | None = None,
+    place: Backend | None = None,
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Target, TextCodec]:
-    """A draft model's target and tokenizer; the memory plan goes to ``progress``. Options and errors as for `load`."""
-    from sooner.store import resolve
+    """A draft model's target and tokenizer; the memory plan goes to ``progress``. ``place``: the engine that runs it
+    (None: OpenVINO). Other options and errors as for `load`."""
     from sooner.text import Tokenizer
 
     def say(message: str) -> None:
         (progress or log.info)(f"draft model: {message}")
 
     try:
-        files = resolve(model, offline=offline, progress=say)
-        target = _target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=say)
+        place = place or choose_backend("openvino", None)
+        files = place.resolve(model, offline=offline, progress=say)
+        target = place.target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=say)
         return target, Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
     except ModelError as error:
         raise type(error)(f"draft model: {error}") from error
@@ -273,7 +280,7 @@ def _head_taps(draft: object, files: ModelFiles) -> tuple[int, ...]:
     return found
 
 
-def _cost(target: OpenVINOTarget, threads: int | None) -> CostCurve:
+def _cost(target: Target, threads: int | None) -> CostCurve:
     """The target's cost curve: measured at the first load on this machine, remembered for the next."""
     from sooner.store.cache import recall, remember
 

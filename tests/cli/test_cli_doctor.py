@@ -13,7 +13,7 @@ import sooner
 from commandline import invoke
 from sooner.cli.doctor import Diagnosis, break_even
 from sooner.targets.openvino.memory import MemoryPlan
-from sooner.targets.openvino.probe import Comparison, PassCost, RowVerdict
+from sooner.targets.probe import Comparison, PassCost, RowVerdict
 
 if TYPE_CHECKING:
     from sooner.store import ModelFiles

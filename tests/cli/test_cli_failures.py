@@ -56,7 +56,7 @@ REFUSED = {
     ("run", "a" * 600): "the prompt has 600 tokens and the context holds 512",
     ("explain", "--example", "a"): "leave yours out",
     ("models", "show", "no-such-model"): "no model 'no-such-model'",
-    ("doctor",): "OpenVINO targets only",
+    ("doctor",): "doctor measures models",
 }
 
 

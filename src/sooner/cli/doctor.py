@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from sooner.engine import Engine
     from sooner.targets.openvino.memory import MemoryPlan
-    from sooner.targets.openvino.probe import PassCost, RowVerdict
+    from sooner.targets.probe import PassCost, RowVerdict
 
 __all__ = ["HELP", "Diagnosis", "break_even", "doctor"]
 
@@ -122,18 +124,22 @@ class Diagnosis:
 def diagnose(engine: Engine, *, quick: bool) -> Diagnosis:
     """Check the rows and time the passes of the engine's target. Raises `InvalidRequest` if it has no probe."""
     from sooner.bench import stamp
-    from sooner.targets.openvino import OpenVINOTarget
-    from sooner.targets.openvino.probe import check_rows, pass_costs
 
-    target = engine.target
-    if not isinstance(target, OpenVINOTarget):
-        raise InvalidRequest(f"doctor measures OpenVINO targets only, not {type(target).__name__}", "model")
+    target: Any = engine.target
+    probe = _probe(target)
     console = notes()
     with console.status("checking rows") as status:
-        rows = check_rows(target, 64 if quick else 600)
+        rows = probe.check_rows(target, 64 if quick else 600)
         status.update("timing passes")
-        costs = pass_costs(target, ROWS, (1,), _contexts(target.context), 3 if quick else 9)
+        costs = probe.pass_costs(target, ROWS, (1,), _contexts(target.context), 3 if quick else 9)
     return Diagnosis(stamp(), engine.name, dict(engine.fingerprint), target.plan, rows, tuple(costs))
+
+
+def _probe(target: object) -> ModuleType:
+    """What measures ``target``: the module ``probe`` beside it. Raises `InvalidRequest` if there is none."""
+    if not hasattr(target, "plan"):
+        raise InvalidRequest(f"doctor measures models, not {type(target).__name__}", "model")
+    return import_module(f"{type(target).__module__.rpartition('.')[0]}.probe")
 
 
 def _contexts(most: int) -> tuple[int, ...]:

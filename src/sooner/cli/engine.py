@@ -40,6 +40,12 @@ class EngineOptions:
     precision: str = "auto"
     threads: int | None = None
     max_context: int | None = None
+    backend: str = "auto"
+    device: str | None = None
+    quantization: str | None = None
+    adapter: str | None = None
+    strict: bool = False
+    compile: bool = False
     offline: bool = False
     verbose: bool = False
 
@@ -120,6 +126,7 @@ def open_engine(context: typer.Context, options: EngineOptions, **more: Any) -> 
             precision=options.precision,
             threads=options.threads,
             pool_tokens=options.max_context,
+            **_place(options),
             offline=options.offline,
             progress=messages,
             **more,
@@ -131,6 +138,14 @@ def open_engine(context: typer.Context, options: EngineOptions, **more: Any) -> 
         for line in startup_lines(engine, options):
             say(line)
     return engine
+
+
+def _place(options: EngineOptions) -> dict[str, Any]:
+    """The options of `sooner.load` that say where the model runs; none where all is default."""
+    torch = {name: getattr(options, name) for name in ("quantization", "adapter", "strict", "compile")}
+    given = {"backend": options.backend, "device": options.device}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value not in ("auto", None)}
+    return chosen | ({"torch": torch} if any(torch.values()) else {})
 
 
 def startup_lines(engine: Engine, options: EngineOptions) -> list[str]:

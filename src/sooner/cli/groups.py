@@ -23,6 +23,12 @@ ENGINE: Group = {
     "threads": (o.Threads, None),
     "precision": (o.Precision, "auto"),
     "max_context": (o.Context, None),
+    "backend": (o.Backend, "auto"),
+    "device": (o.Device, None),
+    "quantization": (o.Quantization, None),
+    "adapter": (o.Adapter, None),
+    "strict": (o.Strict, False),
+    "compile": (o.Compile, False),
 }
 DRAFTING: Group = {
     "draft": (o.Draft, None),

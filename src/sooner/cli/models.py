@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "app"]
 
-HELP = o.page("""List the models in the cache; show, fetch or remove one.
+HELP = o.page("""List the models in the cache; show, fetch, export or remove one.
 
 Models are imported once and kept in the platform's cache directory; SOONER_CACHE moves it. Files and folders of your
 own are named by their path in every command and need no fetching.
@@ -27,6 +27,7 @@ own are named by their path in every command and need no fetching.
   sooner models
   sooner models pull HuggingFaceTB/SmolLM2-360M-Instruct
   sooner models show SmolLM2-135M-Instruct
+  sooner models export SmolLM2-135M-Instruct ./smollm2
   sooner models remove SmolLM2-135M-Instruct
 
 [bold]Exit codes[/bold]
@@ -101,6 +102,34 @@ def pull(
         print_json(_record(files))
     else:
         say(f"{files.name} is ready in {files.folder}", style="")
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A name from the list, a .gguf file or an id.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    *,
+    offline: o.Offline = False,
+    json: o.Json = False,
+) -> None:
+    """Write the weights of a GGUF model, de-quantised, as a Hugging Face folder for torch and other programs.
+
+    Exit codes: 0 done, 2 it cannot be found, read or written.
+    """
+    from sooner.errors import InvalidRequest
+    from sooner.store import locate
+    from sooner.store.hugging_face import export_gguf
+
+    with progress("looking for the model") as messages:
+        path, known = locate(name, offline=offline, progress=messages)
+        if not path.is_file():
+            raise InvalidRequest(f"{known} is a folder already: {path}", "model")
+        messages(f"writing {known}")
+        kind = export_gguf(path, Path(folder).expanduser())
+    if json:
+        print_json({"model": known, "folder": folder, "weights": kind})
+    else:
+        say(f"{known} ({kind}, de-quantised) is in {folder}", style="")
 
 
 @app.command()

@@ -11,9 +11,13 @@ import typer
 
 __all__ = [
     "PANELS",
+    "Adapter",
+    "Backend",
     "Budget",
     "Compare",
+    "Compile",
     "Context",
+    "Device",
     "Draft",
     "Expected",
     "File",
@@ -30,11 +34,13 @@ __all__ = [
     "Precision",
     "PresencePenalty",
     "PromptText",
+    "Quantization",
     "Raw",
     "RepetitionPenalty",
     "Seed",
     "SpeculativeConfig",
     "Stop",
+    "Strict",
     "System",
     "Temperature",
     "Threads",
@@ -126,6 +132,43 @@ Context = Annotated[
         metavar="N",
         rich_help_panel=_MODEL,
         help="Most tokens of one text, prompt included. (default: as the model and the memory allow)",
+    ),
+]
+Backend = Annotated[
+    Literal["auto", "openvino", "torch"],
+    typer.Option(
+        "--backend",
+        rich_help_panel=_MODEL,
+        help="What runs the model; auto is openvino on the processor and torch on any other --device.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        rich_help_panel=_MODEL,
+        help="Where the model runs: cpu, cuda, cuda:N or mps. (default: cpu; with --backend torch the best there is)",
+    ),
+]
+Quantization = Annotated[
+    Literal["4bit", "8bit"] | None,
+    typer.Option("--quantization", rich_help_panel=_MODEL, help="Quantise weights on loading (torch, bitsandbytes)."),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option("--adapter", metavar="DIR", rich_help_panel=_MODEL, help="A LoRA adapter of the model (torch, peft)."),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", rich_help_panel=_MODEL, help="Every pass in one fixed shape, so that rows are reproducible (torch)."
+    ),
+]
+Compile = Annotated[
+    bool,
+    typer.Option(
+        "--compile", rich_help_panel=_MODEL, help="Passes of few fixed shapes, compiled; CUDA graphs on CUDA (torch)."
     ),
 ]
 

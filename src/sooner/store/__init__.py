@@ -15,7 +15,7 @@ from sooner.store.cache import cache_dir, content_hash, wipe
 from sooner.store.manifest import MANIFEST, ModelFiles, read_manifest
 from sooner.store.place import imported
 
-__all__ = ["ModelFiles", "find_models", "list_models", "remove", "resolve"]
+__all__ = ["ModelFiles", "find_models", "list_models", "locate", "remove", "resolve", "resolve_folder"]
 
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<quant>[\w.-]+))?")
 
@@ -33,7 +33,7 @@ def resolve(
     from sooner.store.default import DEFAULT_NAME
 
     say = progress or (lambda _: None)
-    offline = offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    offline = _offline(offline)
     if model is None or model in ("", DEFAULT_NAME):
         return _default(offline, say)
     path = Path(model).expanduser()
@@ -41,6 +41,50 @@ def resolve(
         return _local(path, say)
     if known := _called(model):
         return known[0]
+    return _local(_fetched(model, offline=offline, say=say), say, name=model)
+
+
+def resolve_folder(
+    model: str | None = None, *, offline: bool = False, progress: Callable[[str], None] | None = None
+) -> ModelFiles:
+    """The Hugging Face folder of ``model``, as torch runs it: used where it lies, or written into the cache from a GGUF
+    file. Arguments and errors as for `resolve`."""
+    from sooner.store.hugging_face import exported, use_folder
+
+    say = progress or (lambda _: None)
+    path, name = locate(model, offline=offline, progress=progress)
+    source = model or name
+    if path.is_file():
+        return exported(path, name=name, source=source, say=say)
+    return use_folder(path, name=name, source=source)
+
+
+def locate(
+    model: str | None = None, *, offline: bool = False, progress: Callable[[str], None] | None = None
+) -> tuple[Path, str]:
+    """The GGUF file or folder that ``model`` came from, and its name. Arguments and errors as for `resolve`."""
+    from sooner.store.default import DEFAULT_NAME, DEFAULT_SOURCE, default_gguf
+
+    say = progress or (lambda _: None)
+    if model is None or model in ("", DEFAULT_NAME, DEFAULT_SOURCE):
+        return default_gguf(offline=_offline(offline), say=say), DEFAULT_NAME
+    path = Path(model).expanduser()
+    if not path.exists() and (known := _called(model)) and known[0].source != model:
+        return locate(known[0].source, offline=offline, progress=progress)
+    if not path.exists():
+        path = _fetched(model, offline=_offline(offline), say=say, ir=False)
+        return path, model
+    path = path.absolute()
+    path = path.parent if path.suffix == ".xml" else path
+    ggufs = sorted(path.glob("*.gguf")) if path.is_dir() and not (path / "config.json").is_file() else []
+    return (ggufs[0], ggufs[0].stem) if len(ggufs) == 1 else (path, path.stem if path.is_file() else path.name)
+
+
+def _offline(asked: bool) -> bool:
+    return asked or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def _fetched(model: str, *, offline: bool, say: Callable[[str], None], ir: bool = True) -> Path:
     match = _HUB_ID.fullmatch(model)
     if match is None or model.endswith(".gguf"):
         raise ModelNotFound(
@@ -49,7 +93,7 @@ def resolve(
         )
     from sooner.store.hub import fetch
 
-    return _local(fetch(match["repo"], match["quant"], offline=offline, say=say), say, name=model)
+    return fetch(match["repo"], match["quant"], offline=offline, say=say, ir=ir)
 
 
 def list_models() -> list[ModelFiles]:

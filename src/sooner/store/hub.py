@@ -21,29 +21,30 @@ _TIMEOUT_S = 15.0
 _PREFERRED = ("Q4_K_M", "Q8_0", "Q4_0", "Q4_1", "F16")
 
 
-def fetch(repo: str, quant: str | None, *, offline: bool, say: Callable[[str], None]) -> Path:
+def fetch(repo: str, quant: str | None, *, offline: bool, say: Callable[[str], None], ir: bool = True) -> Path:
     """The path of the GGUF file or model folder of ``repo`` in the Hugging Face cache, fetched there if needed.
 
-    ``quant`` picks one GGUF file. Otherwise an OpenVINO export is preferred to safetensors, and those to GGUF.
+    ``quant`` picks one GGUF file. Otherwise an OpenVINO export is preferred to safetensors (not without ``ir``), and
+    those to GGUF.
     If the hub cannot be reached, what is in the cache is used. Raises `ModelNotFound`.
     """
     try:
-        return _fetch(repo, quant, local=offline, say=say)
+        return _fetch(repo, quant, local=offline, say=say, ir=ir)
     except ModelNotFound:
         raise
     except Exception as error:  # the client raises its own, requests', httpx's and the system's errors
         if not offline and _unreachable(error):
             with contextlib.suppress(Exception):
-                path = _fetch(repo, quant, local=True, say=lambda _: None)
+                path = _fetch(repo, quant, local=True, say=lambda _: None, ir=ir)
                 say(f"the Hugging Face hub cannot be reached; using the cached {repo}")
                 return path
         _explain(repo, offline, error)
 
 
-def _fetch(repo: str, quant: str | None, *, local: bool, say: Callable[[str], None]) -> Path:
+def _fetch(repo: str, quant: str | None, *, local: bool, say: Callable[[str], None], ir: bool) -> Path:
     from huggingface_hub import hf_hub_download, snapshot_download
 
-    names = _cached(repo) if local else _listed(repo)
+    names = [name for name in (_cached(repo) if local else _listed(repo)) if ir or name != IR]
     ggufs = [name for name in names if name.endswith(".gguf")]
     if quant or (ggufs and IR not in names and not any(name.endswith(".safetensors") for name in names)):
         chosen = choose_gguf(repo, ggufs, quant)

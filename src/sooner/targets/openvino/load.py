@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sooner.errors import InvalidRequest, UnsupportedModel
+from sooner.targets.machine import processor
 from sooner.targets.openvino.graph import paged_graph
 from sooner.targets.openvino.kv import KVCache, bytes_per_block
 from sooner.targets.openvino.lanes import Lanes
-from sooner.targets.openvino.machine import processor
 from sooner.targets.openvino.memory import plan_memory
 from sooner.targets.openvino.probe import quick_check
 from sooner.targets.openvino.runner import Runner

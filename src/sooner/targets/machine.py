@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-__all__ = ["processor"]
+__all__ = ["model_name", "processor"]
 
 _RELEVANT = ("avx2", "fma", "avx512", "avx_vnni", "amx", "f16c", "sve", "asimd", "bf16", "i8mm")
 
@@ -16,6 +16,16 @@ _RELEVANT = ("avx2", "fma", "avx512", "avx_vnni", "amx", "f16c", "sve", "asimd",
 def processor(name: str) -> str:
     """``name`` with the vector features the processor reports, such as "AMD EPYC (avx2, avx512_bf16, ...)"."""
     return f"{name.strip()} ({', '.join(_features()) or platform.machine()})"
+
+
+def model_name() -> str:
+    """The processor's own name, where the operating system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _features() -> list[str]:

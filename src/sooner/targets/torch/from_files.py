@@ -1,0 +1,137 @@
+"""From a model's files to a torch target: device, precision and memory are decided before anything is loaded.
+
+Knows in which order these are decided. Does not know how a loaded model becomes a target (`adopt`), nor passes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from sooner.errors import InvalidRequest
+from sooner.targets.torch import device as devices
+from sooner.targets.torch import model as models
+from sooner.targets.torch.adopt import adopt
+from sooner.targets.torch.cache import check_version, refuse_state
+from sooner.targets.torch.memory import MemoryPlan, plan_memory
+from sooner.targets.torch.target import TorchTarget
+
+__all__ = ["Files", "load"]
+
+Say = Callable[[str], None]
+
+
+class Files(Protocol):
+    """What a target needs to know of a model's files; `sooner.store.ModelFiles` has it."""
+
+    @property
+    def folder(self) -> Path:
+        """A Hugging Face folder: ``config.json`` and weights."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """The name of the weights."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The most positions, in tokens."""
+        ...
+
+
+def physical_bytes() -> int:
+    """Half of the machine's memory: a guess for callers that know no better."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def load(
+    files: Files,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    quantization: Any = None,
+    adapter: str | None = None,
+    pool_tokens: int | None = None,
+    slots: int = 8,
+    threads: int | None = None,
+    strict: bool = False,
+    compile: bool = False,
+    taps: Sequence[int] = (),
+    available: Callable[[], int] = physical_bytes,
+    log: Say | None = None,
+    recall: Callable[[str], Mapping[str, Any] | None] = lambda key: None,
+    remember: Callable[[str, dict[str, Any]], None] = lambda key, fact: None,
+) -> TorchTarget:
+    """Load a model with transformers and check that it can be driven over our cache.
+
+    ``device``: auto, cpu, cuda, cuda:N or mps. ``precision``: "auto" is float32 on processors and the model's own on
+    GPUs; or "f32", "bf16", "f16". ``quantization``: "4bit", "8bit" or a configuration object of transformers; models
+    that are stored quantised need none. ``adapter``: a folder with a LoRA adapter. ``pool_tokens``: the most tokens of
+    one text. ``slots``: texts in the cache at a time. ``threads``: torch's, for the whole process. ``strict``: every
+    pass in one fixed shape. ``compile``: passes of few fixed shapes, compiled (CUDA graphs on CUDA). ``taps``: layers
+    whose outgoing rows `Rows.hidden` shows (``[1 + n, len(taps) * H]``; negative counts from the last). ``available``:
+    free bytes of main memory. ``recall`` and ``remember`` keep which row rule this model needs on this device.
+    Raises `ModelError`, `InvalidRequest`, `TargetError`.
+    """
+    check_version()
+    where = devices.find_device(device)
+    if threads is not None:
+        if threads < 1:
+            raise InvalidRequest(f"threads must be at least 1, not {threads}", "threads")
+        torch.set_num_threads(threads)
+    config = models.read_config(files.folder)
+    refuse_state(config, str(files.folder))
+    quantisation = models.quantisation_of(config, quantization)
+    dtype = devices.precision(precision, where, getattr(config, "dtype", None))
+    plan = _plan(files, config, where, dtype, available, limit=pool_tokens, slots=slots)
+    model = models.load_model(files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter)
+    named = {
+        **({"quantization": str(quantization or "the model's own")} if quantisation is not None else {}),
+        **({"adapter": adapter} if adapter else {}),
+    }
+    return adopt(
+        model,
+        plan,
+        name=files.sha256,
+        named=named,
+        pack=quantisation is None,
+        strict=strict,
+        compile=compile,
+        taps=taps,
+        log=log,
+        recall=recall,
+        remember=remember,
+    )
+
+
+def _plan(
+    files: Files,
+    config: Any,
+    where: Any,
+    dtype: Any,
+    available: Callable[[], int],
+    *,
+    limit: int | None,
+    slots: int,
+) -> MemoryPlan:
+    """From the configuration alone, before anything is loaded."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    stored = getattr(config, "dtype", None) or dtype
+    quantised = getattr(config, "quantization_config", None) is not None
+    scale = 1.0 if quantised else dtype.itemsize / getattr(stored, "itemsize", dtype.itemsize)
+    return plan_memory(
+        device=str(where),
+        available=devices.free_bytes(where, available),
+        weights=int(models.weight_bytes(files.folder) * scale),
+        token_bytes=text.num_hidden_layers * heads * width * 2 * dtype.itemsize,
+        context=files.context,
+        limit=limit,
+        slots=slots,
+    )

@@ -1,0 +1,148 @@
+"""From a Hugging Face folder to a transformers model on its device: types, quantisation, adapters, and refusals.
+
+Knows `AutoModelForCausalLM` and what it needs installed. Does not know caches, sessions or passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from sooner.errors import CorruptModel, InvalidRequest, TargetError, UnsupportedModel, one_line
+from sooner.targets.torch.device import out_of_memory
+
+__all__ = ["load_model", "quantisation_of", "read_config", "weight_bytes"]
+
+_NEEDS = {
+    "bitsandbytes": ("bitsandbytes", "accelerate"),
+    "torchao": ("torchao", "accelerate"),
+    "gptq": ("gptqmodel", "optimum", "accelerate"),
+    "awq": ("gptqmodel", "accelerate"),
+    "compressed-tensors": ("compressed_tensors", "accelerate"),
+    "hqq": ("hqq", "accelerate"),
+    "quanto": ("optimum.quanto", "accelerate"),
+}
+"""Packages that a quantisation method wants, by transformers' name of it."""
+
+_PIP = {"optimum.quanto": "optimum-quanto", "compressed_tensors": "compressed-tensors"}
+
+_SHORT: Mapping[str, Mapping[str, Any]] = {"4bit": {"load_in_4bit": True}, "8bit": {"load_in_8bit": True}}
+
+
+def read_config(folder: Path) -> Any:
+    """The model's configuration. Raises `UnsupportedModel` for a kind that transformers does not know."""
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise UnsupportedModel(
+            f"transformers {transformers.__version__} does not know the model in {folder} ({one_line(error)}): update "
+            "transformers, or use another model"
+        ) from error
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModel(
+            f"{folder} holds an encoder-decoder model; this target runs decoder-only language models"
+        )
+    return config
+
+
+def weight_bytes(folder: Path) -> int:
+    """Bytes of the folder's weights as stored."""
+    return sum(file.stat().st_size for file in (*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
+
+
+def quantisation_of(config: Any, given: Any) -> Any:
+    """What quantises the model: ``given`` (4bit, 8bit, or a configuration of transformers), else its own; or None.
+
+    Raises `UnsupportedModel` with the line that installs what it needs, `InvalidRequest` for another word.
+    """
+    if isinstance(given, str):
+        if given not in _SHORT:
+            raise InvalidRequest(
+                f"quantization must be 4bit, 8bit or a configuration object, not {given!r}", "quantization"
+            )
+        given = transformers.BitsAndBytesConfig(**_SHORT[given])
+    chosen = given if given is not None else getattr(config, "quantization_config", None)
+    if chosen is None:
+        return None
+    method = chosen.get("quant_method") if isinstance(chosen, Mapping) else getattr(chosen, "quant_method", "")
+    name = str(getattr(method, "value", method))
+    missing = [_PIP.get(package, package) for package in _NEEDS.get(name, ()) if not _there(package)]
+    if missing:
+        raise UnsupportedModel(
+            f"a model quantised by {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+        )
+    return chosen
+
+
+def load_model(folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None) -> Any:
+    """The model on ``device``, in evaluation mode. Raises `ModelError`, `TargetError` when the device is full."""
+    options: dict[str, Any] = {"dtype": dtype}
+    if quantisation is not None:
+        options |= {"quantization_config": quantisation, "device_map": {"": device}}
+    try:
+        with _quietly():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
+            )
+            if quantisation is None:
+                model.to(device)
+    except Exception as error:
+        if out_of_memory(error):
+            raise TargetError(
+                f"{device} is full before {folder} is loaded: use a quantised or smaller model, or --device cpu"
+            ) from error
+        kind = CorruptModel if "safetensor" in type(error).__name__.lower() else UnsupportedModel
+        raise kind(
+            f"transformers cannot load {folder} ({one_line(error)}); check its files or use another model"
+        ) from error
+    if missing := sorted(info.get("missing_keys", ())):
+        raise CorruptModel(
+            f"{folder} lacks {len(missing)} of the model's weights, such as {missing[0]}; copy it again from its page"
+        )
+    model = model.eval()
+    return model if adapter is None else _adapted(model, adapter, merge=quantisation is None)
+
+
+def _adapted(model: Any, adapter: str, *, merge: bool) -> Any:
+    """``model`` with a LoRA adapter, merged into the weights where these are not quantised."""
+    if not _there("peft"):
+        raise UnsupportedModel("a LoRA adapter needs peft: pip install peft")
+    import peft
+
+    try:
+        adapted = peft.PeftModel.from_pretrained(model, adapter, local_files_only=True)
+    except Exception as error:
+        raise UnsupportedModel(
+            f"the adapter {adapter} does not fit the model ({one_line(error)}); use its own"
+        ) from error
+    return (adapted.merge_and_unload() if merge else adapted).eval()
+
+
+def _there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """No bars on standard error while weights are read; what goes wrong is an exception or in the loading info."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

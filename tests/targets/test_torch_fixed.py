@@ -1,0 +1,111 @@
+"""Passes of fixed shapes: strict ones, and those that graphs are captured of (extra ``torch``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_torch import V, build, grown, open_target
+
+from sooner.targets.probe import check_rows
+from sooner.types import ROOT, Draft, Work
+
+pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module", params=["llama", "mistral"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(request.param, tmp_path_factory.mktemp("models") / request.param)
+
+
+def rows_of(target: Any, seed: int, steps: int = 10) -> list[Any]:
+    """What a random walk of passes over two sessions scores; each session is a pure function of its tokens."""
+    rng = np.random.default_rng(seed)
+    sessions = [target.open(salt=str(i)) for i in range(2)]
+    found = []
+    for _ in range(steps):
+        works = [
+            Work(s, tuple(rng.integers(0, V, int(rng.choice([1, 2, 7]))).tolist()), grown(rng, 6)) for s in sessions
+        ]
+        rows = [r.logits.copy() for r in target.score(works)]
+        for session, work in zip(sessions, works, strict=True):
+            session.settle(work.draft.path(int(rng.integers(ROOT, len(work.draft)))))
+        found += [(list(s.tokens), r) for s, r in zip(sessions, rows, strict=True)]
+    for session in sessions:
+        session.close()
+    return found
+
+
+@pytest.mark.parametrize("options", [{"strict": True}, {"compile": True}])
+def test_fixed_shapes_score_the_rows_of_free_ones(folder: Path, options: dict[str, Any], eager: None) -> None:
+    fixed, free = open_target(folder, **options), open_target(folder)
+    for seed in range(3):
+        for (tokens, rows), (same, want) in zip(rows_of(fixed, seed), rows_of(free, seed), strict=True):
+            assert tokens == same
+            assert np.allclose(rows, want, atol=2e-4)
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes as they are captured, run at once: compiling takes minutes and computes the same."""
+    import torch
+
+    monkeypatch.setattr(torch, "compile", lambda call, **_: call)
+
+
+def test_strict_rows_are_the_same_bits_however_they_are_scored(folder: Path) -> None:
+    target = open_target(folder, strict=True)
+    assert target.row_invariant
+    verdict = check_rows(target, 120)
+    assert verdict.invariant, str(verdict)
+    assert len(target.runner.shapes) == 1
+    assert target.fingerprint["passes"] == "strict"
+
+
+def test_no_new_shape_in_steady_state(folder: Path, eager: None) -> None:
+    target = open_target(folder, compile=True)
+    session = target.open()
+    target.score([Work(session, tuple(range(20)))])
+
+    def step(nodes: int) -> None:
+        draft = Draft((5,) * nodes, tuple(range(-1, nodes - 1)), (0.5,) * nodes, ("t",) * nodes)
+        target.score([Work(session, (3,), draft)])
+        session.settle(())
+
+    for nodes in (0, 3, 7):
+        step(nodes)
+    shapes = dict(target.runner.shapes)
+    for nodes in (0, 1, 2, 3, 4, 5, 6, 7, 0):
+        step(nodes)
+    assert target.runner.shapes == shapes
+    assert {4, 8} <= set(target.widths)
+
+
+@pytest.mark.parametrize("fault", ["unmoved path", "blind branch"])
+def test_faults_of_the_layout_are_caught(
+    folder: Path, fault: str, eager: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control."""
+    from sooner.targets.torch import fixed as layout
+    from sooner.targets.torch.kv import KVTensors
+
+    fixed, free = open_target(folder, compile=True), open_target(folder)
+    if fault == "unmoved path":
+        monkeypatch.setattr(KVTensors, "move", lambda *_: None)
+    else:
+        fill = layout._fill
+
+        def blind(piece: Any, rows: Sequence[Any], reach: Any, hidden: Any) -> None:
+            fill(piece, rows, reach, hidden)
+            hidden[piece.slot, len(piece.tokens) - 1] = hidden[piece.slot, 0]
+
+        monkeypatch.setattr(layout, "_fill", blind)
+    differing = [
+        not np.allclose(rows, want, atol=2e-4)
+        for seed in range(3)
+        for (_, rows), (_, want) in zip(rows_of(fixed, seed), rows_of(free, seed), strict=True)
+    ]
+    assert any(differing)

@@ -1,0 +1,226 @@
+"""What the torch target refuses at load, and what it says of a device and a model (extra ``torch``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_torch import CONTEXT, V, build, open_target
+
+from sooner.errors import (
+    CorruptModel,
+    InvalidRequest,
+    ModelNotFound,
+    SoonerError,
+    TargetError,
+    UnsupportedModel,
+)
+from sooner.store.hugging_face import use_folder
+from sooner.targets.probe import check_rows
+from sooner.tree import chain
+from sooner.types import Work
+
+pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("llama", tmp_path_factory.mktemp("models") / "llama")
+
+
+def refused(kind: type[SoonerError], words: str, folder: Path, **options: Any) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        open_target(folder, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ("bamba", "mamba layers, which keep one running state"),
+        ("lfm2", "conv layers, which keep one running state"),
+        ("bloom", "instead of through transformers' attention interface"),
+        ("t5", "encoder-decoder"),
+    ],
+)
+def test_models_that_cannot_be_cut_are_refused_at_load(tmp_path: Path, family: str, words: str) -> None:
+    refused(UnsupportedModel, words, build(family, tmp_path / family))
+
+
+def test_experts_and_sinks_are_driven_and_said_to_depend_on_their_neighbours(tmp_path: Path) -> None:
+    """Products over the tokens of one expert have as many rows as were sent there: near-ties, and the user is told."""
+    said: list[str] = []
+    target = open_target(build("gpt_oss", tmp_path / "gpt_oss"), log=said.append)
+    assert any("rows depend on how they are scored" in line for line in said) is not target.row_invariant
+    assert target.runner.port.windows == {12}
+
+
+def test_a_model_that_computes_otherwise_in_pieces_is_refused(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason: here the entries of earlier tokens are forgotten."""
+    from sooner.targets.torch import attention
+
+    seen = attention.attend
+
+    def forgetful(query: Any, keys: Any, values: Any, mask: Any, how: Any) -> Any:
+        return seen(query, keys.roll(1, 2), values, mask, how)
+
+    monkeypatch.setattr(attention, "attend", forgetful)
+    refused(UnsupportedModel, "computes other rows when a text is scored in pieces", llama)
+
+
+def test_damaged_folders_are_refused(llama: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    config = json.loads((llama / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = (llama / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    refused(CorruptModel, "cannot load", folder)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    refused(CorruptModel, "lacks 9 of the model's weights", folder)
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "nobody"}))
+    refused(UnsupportedModel, "does not know the model", folder)
+
+
+def test_devices_that_are_not_there_are_refused(llama: Path) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        refused(InvalidRequest, "sees no CUDA GPU: use --device cpu", llama, device="cuda")
+    refused(InvalidRequest, "device must be auto, cpu, cuda", llama, device="tpu")
+    refused(InvalidRequest, "precision must be auto, f32, bf16, f16", llama, precision="int4")
+    refused(InvalidRequest, "threads must be at least 1", llama, threads=0)
+
+
+def test_a_full_device_says_what_was_needed(llama: Path) -> None:
+    refused(TargetError, "cpu has 0 MB free, the model needs .* for its weights", llama, available=lambda: 1000)
+
+
+def test_what_is_not_installed_is_named(llama: Path, tmp_path: Path) -> None:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        refused(UnsupportedModel, "pip install bitsandbytes", llama, quantization="4bit")
+    refused(InvalidRequest, "4bit, 8bit", llama, quantization="2bit")
+    if importlib.util.find_spec("peft") is None:
+        refused(UnsupportedModel, "pip install peft", llama, adapter=str(tmp_path))
+    else:
+        refused(UnsupportedModel, "does not fit the model", llama, adapter=str(tmp_path))
+
+
+def test_another_transformers_is_refused(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sooner.targets.torch import cache
+
+    for version in ("4.50.1", "6.0.0"):
+        monkeypatch.setattr(cache, "__version__", version)
+        refused(TargetError, f"transformers {version} is none that sooner knows", llama)
+
+
+def test_the_fingerprint_names_all_that_bits_depend_on(llama: Path) -> None:
+    target = open_target(llama)
+    print_ = target.fingerprint
+    assert {"model", "engine", "processor", "precision", "kv_precision", "rows"} <= set(print_)
+    assert print_["engine"].startswith("torch ")
+    assert "transformers " in print_["engine"]
+    assert print_["precision"] == "float32"
+    assert (target.vocab_size, target.context, target.widths) == (V, CONTEXT, ())
+    assert target.plan.token_bytes == 3 * 2 * 8 * 2 * 4
+    assert open_target(llama, pool_tokens=80).context == 80
+    other = open_target(llama, precision="bf16")
+    assert other.fingerprint["precision"] == "bfloat16"
+
+
+def test_the_check_of_rows_is_remembered(llama: Path) -> None:
+    known: dict[str, Any] = {}
+    first = open_target(llama, recall=known.get, remember=known.__setitem__)
+    assert first.row_invariant
+    ((key, fact),) = known.items()
+    assert fact == {"rule": [4, 4]}
+    again = open_target(llama, recall={key: {"rule": None}}.get, remember=known.__setitem__)
+    assert not again.row_invariant
+
+
+def test_the_probe_sees_rows_that_depend_on_their_number(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control of the check: torch's own products and passes of any width."""
+    from sooner.targets.torch.layout import RowRule
+    from sooner.targets.torch.runner import Runner
+
+    target = open_target(llama)
+    assert check_rows(target, 120).invariant
+    forward = Runner.forward
+
+    def narrow(self: Any, tokens: Any, positions: Any, wanted: Any, attending: Any) -> Any:
+        logits, hidden = forward(self, tokens, positions, wanted, attending)
+        return logits * np.float32(1 + 1e-7 * len(tokens)), hidden
+
+    monkeypatch.setattr(Runner, "forward", narrow)
+    monkeypatch.setattr(target.runner, "rule", RowRule())
+    assert not check_rows(target, 120).invariant
+
+
+def test_hidden_rows_are_those_of_the_model(llama: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    target = open_target(llama, taps=(0, -1))
+    tokens = tuple(range(3, 15))
+    session = target.open()
+    rows = target.score([Work(session, tokens[:9], chain(tokens[9:], 1.0, "test"))])[0]
+    assert rows.hidden is not None
+    model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32).eval()
+    with torch.no_grad():
+        seen = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
+    assert np.allclose(rows.hidden[:, :32], seen[1][0, 8:].numpy(), atol=1e-4)
+    with pytest.raises(InvalidRequest, match="layers 0 to 2"):
+        open_target(llama, taps=(7,))
+
+
+def test_misuse_is_refused(llama: Path) -> None:
+    target, other = open_target(llama), open_target(llama)
+    session = target.open()
+    for works, words in (
+        ([Work(session, ())], "no token"),
+        ([Work(session, (1,)), Work(session, (1,))], "share a session"),
+        ([Work(other.open(), (1,))], "not opened on this target"),
+        ([Work(session, (1,) * (CONTEXT + 1))], "past the context"),
+    ):
+        with pytest.raises(TargetError, match=words):
+            target.score(works)
+    with pytest.raises(TargetError, match="no path"):
+        session.settle((0,))
+    works = [Work(target.open(salt=str(i)), (1,)) for i in range(target.slots.count + 1)]
+    assert not target.fits(works)
+    assert target.fits(works[1:])
+    with pytest.raises(TargetError, match="no room"):
+        target.score(works)
+    session.close()
+    with pytest.raises(TargetError, match="closed"):
+        target.score([Work(session, (1,))])
+
+
+def test_a_failing_pass_leaves_the_session_as_it_was(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = open_target(llama)
+    session = target.open()
+    want = target.score([Work(session, (1, 2, 3))])[0].logits.copy()
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(target.runner.port), "forward", fail)
+        with pytest.raises(TargetError, match="out of memory in a pass: load with a smaller"):
+            target.score([Work(session, (5, 6))])
+    assert list(session.tokens) == [1, 2, 3]
+    session.sync([1, 2])
+    assert np.array_equal(target.score([Work(session, (3,))])[0].logits, want)
+
+
+def test_folders_without_weights_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="has no safetensors"):
+        use_folder(tmp_path, name="a", source="a")
+    (tmp_path / "openvino_model.xml").write_text("<net></net>")
+    with pytest.raises(UnsupportedModel, match="OpenVINO export, which torch does not run"):
+        use_folder(tmp_path, name="a", source="a")
