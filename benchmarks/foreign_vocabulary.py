@@ -23,6 +23,8 @@ import sooner
 from sooner.control.fixed import FixedController
 from sooner.draft.model import ModelDrafter
 from sooner.loading import open_model
+from sooner.protocols import Target
+from sooner.text import TextCodec
 
 LEFT_OUT = (20, 24)
 ROADS = ("auto", "tokens", "text")
@@ -55,6 +57,19 @@ def foreign(source: Path, path: Path, kept: float) -> Path:
     )
 
 
+def made(engine: sooner.Engine, both: tuple[Target, TextCodec], road: str) -> ModelDrafter:
+    return ModelDrafter(
+        "",
+        open_model=lambda path: both,
+        target=engine.target,
+        codec=engine.codec,
+        max=DEPTH,
+        width=1,
+        vocabulary=road,
+        thrifty=False,
+    )
+
+
 def written(engine: sooner.Engine, drafter: ModelDrafter | None, texts: list[str], **options: Any) -> Any:
     engine.drafter = drafter
     return engine.generate_many(texts, **options)
@@ -63,7 +78,7 @@ def written(engine: sooner.Engine, drafter: ModelDrafter | None, texts: list[str
 def accepted(answers: Any, plain: Any) -> float:
     """The share of tokens that were drafted, of texts that are asserted to be those without a draft."""
     assert [one.token_ids for one in answers] == [one.token_ids for one in plain], "the texts differ"
-    return sum(one.speculation.accepted for one in answers) / sum(len(one.token_ids) for one in answers)
+    return float(sum(one.speculation.accepted for one in answers) / sum(len(one.token_ids) for one in answers))
 
 
 def main() -> None:
@@ -86,17 +101,7 @@ def main() -> None:
         plain, same = written(engine, None, texts, **options), 0.0
         for kept, both in opened.items():
             for road in ROADS if kept < 1.0 else ("same",):
-                drafter = ModelDrafter(
-                    "",
-                    open_model=lambda path, both=both: both,
-                    target=engine.target,
-                    codec=engine.codec,
-                    max=DEPTH,
-                    width=1,
-                    vocabulary=road,
-                    thrifty=False,
-                )
-                share = accepted(written(engine, drafter, texts, **options), plain)
+                share = accepted(written(engine, made(engine, both, road), texts, **options), plain)
                 same = share if kept == 1.0 else same
                 runs.append(
                     {"temperature": temperature, "kept": kept, "road": road, "accepted": share, "of_same": share / same}

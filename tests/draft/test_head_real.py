@@ -316,3 +316,12 @@ def test_safetensors_keep_every_type(tmp_path: Path) -> None:
         assert np.allclose(found[name], array, rtol=0.01)
     assert found["e"].dtype == np.float32
     assert found["e"][2] != arrays["e"][2]
+
+
+def test_what_a_head_takes_is_said(files: ModelFiles, folder: Path) -> None:
+    said: list[str] = []
+    runner = open_head(str(folder), False, files=files, taps=LAYERS, threads=None, say=said.append)
+    assert said == [f"memory: the head {folder} takes 0 MB besides the target"]
+    assert isinstance(runner, OpenVINOHead)
+    weights = sum(out * into for out, into in SHAPE.matrices().values()) + 200 * SHAPE.hidden
+    assert 2 * weights <= runner.memory < 3 * weights

@@ -187,3 +187,9 @@ def test_a_thrifty_drafter_stops_when_it_is_wrong() -> None:
     busy, busy_short = engine_with("0-5", thrifty=False, budget=6)
     busy.generate([1, 2, 3], max_tokens=50, ignore_eos=True)
     assert short.passes < busy_short.passes / 2
+
+
+def test_what_the_shortened_graph_takes_is_said() -> None:
+    said: list[str] = []
+    LayerSkipDrafter(SkippableToy(V, context=60), skip="1+3a", say=said.append)
+    assert said == ["memory: the model without 1+3a takes up to 3 MB besides the target, no cache of its own"]

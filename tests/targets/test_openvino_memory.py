@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from sooner.errors import InvalidRequest, TargetError
-from sooner.targets.openvino.memory import MemoryPlan, available_bytes, plan_memory
+from sooner.targets.openvino.memory import MemoryPlan, available_bytes, graph_bytes, plan_memory, return_freed, size
 from sooner.targets.openvino.pool import BlockPool
 
 
@@ -103,3 +103,12 @@ def test_an_exhausted_pool_refuses() -> None:
     pool.take()
     with pytest.raises(TargetError, match="pool_tokens"):
         pool.take()
+
+
+def test_a_further_graph_is_planned_by_its_weights_and_freed_memory_can_be_given_back() -> None:
+    assert graph_bytes(100) == 170
+    assert plan().lane_bytes == graph_bytes(plan().weights)
+    kept = [bytes(100_000) for _ in range(400)]
+    kept.clear()
+    return_freed()
+    assert size(3 << 20) == "3 MB"

@@ -205,3 +205,9 @@ def test_identity_layers_cost_no_acceptance(loaded: Loaded) -> None:
     )
     done = engine.generate(PROMPTS[0], max_tokens=40, ignore_eos=True)
     assert done.speculation.acceptance_rate > 0.95, "one-row passes may differ by a near-tie, no more"
+
+
+def test_the_more_is_left_out_the_less_memory_is_planned(target: OpenVINOTarget) -> None:
+    short, whole = (target.skipping(names).memory for names in ({"1a", "1m", "3m"}, ()))
+    assert 0 < short < whole
+    assert whole >= target.plan.lane_bytes > 0

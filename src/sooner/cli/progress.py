@@ -44,7 +44,7 @@ def _show(message: str, status: Status) -> None:
 _KEPT = "profile "
 """How messages begin that must not pass by unread in a spinner."""
 
-_PLAN = ("memory:", "tuned:")
+_PLAN = ("memory:", "tuned:", "draft model: memory:")
 """How messages begin that are for --verbose only: the memory plan, the profile in use."""
 
 _PERCENT = re.compile(r"\b(\d{1,3}) %")

@@ -12,7 +12,7 @@ from sooner.draft.account import Account
 from sooner.draft.levels import Job, Levels, Processors
 from sooner.draft.options import at_least
 from sooner.draft.translate import Translated
-from sooner.draft.vocabulary import Pair, Same, first_difference, shared_tokens
+from sooner.draft.vocabulary import Pair, Same, first_difference, meaning, shared_tokens
 from sooner.errors import DraftError
 from sooner.protocols import Context, Target
 from sooner.text import TextCodec
@@ -109,8 +109,8 @@ class ModelDrafter:
         at = first_difference(pair.ours, pair.theirs)
         if vocabulary == "same" and at is not None:
             raise DraftError(
-                f"the draft model has another vocabulary: token {at} is {pair.ours.token_bytes(at)!r} in the target "
-                f"and {pair.theirs.token_bytes(at)!r} in the draft; leave out vocabulary=same to have it translated"
+                f"the draft model has another vocabulary: token {at} is {meaning(pair.ours, at)!r} in the target "
+                f"and {meaning(pair.theirs, at)!r} in the draft; leave out vocabulary=same to have it translated"
             )
         if at is None and vocabulary in ("auto", "same"):
             return _SameRoad(self._levels, pair, self._width), "the target's vocabulary"

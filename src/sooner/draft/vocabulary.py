@@ -15,7 +15,7 @@ from sooner.protocols import Target
 from sooner.text import TextCodec
 from sooner.types import Logits
 
-__all__ = ["Pair", "Same", "first_difference", "shared_tokens"]
+__all__ = ["Pair", "Same", "first_difference", "meaning", "shared_tokens"]
 
 Key = bytes | str
 """What makes two tokens the same: their bytes, or, for those that are no text, how they are written."""
@@ -62,7 +62,7 @@ def first_difference(ours: TextCodec, theirs: TextCodec) -> int | None:
     Ids that one of them lacks are padding: heads are often rounded up, and unused ids named by one side only.
     """
     for id in range(min(ours.vocab_size, theirs.vocab_size)):
-        if _key(ours, id) != _key(theirs, id):
+        if meaning(ours, id) != meaning(theirs, id):
             return id
     return None
 
@@ -88,7 +88,7 @@ def shared_tokens(ours: TextCodec, theirs: TextCodec) -> NDArray[np.int64]:
 def _by_key(codec: TextCodec) -> dict[Key, int]:
     found: dict[Key, int] = {}
     for id in range(codec.vocab_size):
-        key = _key(codec, id)
+        key = meaning(codec, id)
         if key in found and isinstance(key, bytes):
             written = codec.encode(key.decode("utf-8", "ignore"), bos=False)
             if written != [id]:
@@ -98,7 +98,8 @@ def _by_key(codec: TextCodec) -> dict[Key, int]:
     return found
 
 
-def _key(codec: TextCodec, id: int) -> Key:
+def meaning(codec: TextCodec, id: int) -> Key:
+    """The bytes of a token; of one that is no text, how it is written."""
     data = codec.token_bytes(id)
     if data:
         return data

@@ -88,7 +88,7 @@ def head_bytes(graph: Any) -> int:
     matrices = [op.get_byte_size() for op in constants if op.get_element_type().get_type_name() == "i8"]
     sizes = [(op.get_byte_size(), int(np.prod(op.get_output_shape(0)))) for op in constants]
     others = sorted(sizes)[:-1]
-    return 2 * sum(matrices) + 4 * (sum(count for _, count in others) - sum(matrices))
+    return int(2 * sum(matrices) + 4 * (sum(count for _, count in others) - sum(matrices)))
 
 
 def _ints(*values: int, flat: bool = False) -> Any:
