@@ -56,7 +56,8 @@ class PlainStep:
         rows, branches = np.array([(2.0, 0.0), *shapes]).T
         plain, *foreseen = curve(rows, 1, branches, context)
         scale = statistics.median(step[2] / ms for step, ms in zip(self._steps, foreseen, strict=True))
-        return float(plain) * scale + statistics.median(step[3] for step in self._steps), "curve"
+        besides_ms = statistics.median(step[3] for step in self._steps)
+        return float(plain * scale + besides_ms), "curve"
 
 
 def _curve(cost: object) -> CostCurve | None:
