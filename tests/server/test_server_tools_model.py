@@ -145,8 +145,8 @@ def test_a_call_its_result_and_the_next_turn(engine: Engine, monkeypatch: pytest
     async def test() -> None:
         async with serving(engine) as (app, _), client(app) as api, raw(app) as http:
             first = await api.chat.completions.create(**OPTIONS, tool_choice="required", seed=2)
-            message = first.choices[0].message
-            (call,) = message.tool_calls or ()
+            message: Any = first.choices[0].message
+            (call,) = message.tool_calls
             turns = [*MESSAGES, message, {"role": "tool", "tool_call_id": call.id, "content": "no, never"}]
             again = {**OPTIONS, "messages": turns, "max_tokens": 8}
             await api.chat.completions.create(**again)
