@@ -5,22 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import typer
 
 from sooner.cli.chat import Talk
 from sooner.cli.output import Output, say
 from sooner.errors import InvalidRequest, SoonerError, one_line
+from sooner.remote import Endpoint, RemoteError, said
 from sooner.types import Sampling
 
-__all__ = ["Remote", "RemoteChat", "RemoteError", "remote_chat"]
-
-
-class RemoteError(SoonerError):
-    """The server refused, failed or cannot be reached."""
+__all__ = ["Remote", "RemoteChat", "remote_chat"]
 
 
 class Remote:
@@ -30,17 +25,10 @@ class Remote:
     """
 
     def __init__(self, url: str, sampling: Sampling, *, key: str | None = None, draft: str | None = None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidRequest(f"--url {url} is no address: write it as http://127.0.0.1:8000", "url")
-        self._secure = parts.scheme == "https"
-        self.place = parts.netloc.rpartition("@")[2]
-        self._base = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._server = Endpoint(url, key=key)
+        self.place = self._server.place
         self._options = _options(sampling) | ({"draft": draft} if draft else {})
-        with self._call("GET", "/models") as reply:
-            models: Any = json.loads(reply.read())
-        self.model = str(models["data"][0]["id"])
+        self.model = str(self._server.ask("/models")["data"][0]["id"])
         self.last: Mapping[str, Any] = {}
 
     def answer(self, messages: Sequence[Mapping[str, str]]) -> Iterator[str]:
@@ -49,32 +37,16 @@ class Remote:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         self.last = {}
         try:
-            with self._call("POST", "/chat/completions", json.dumps(body)) as reply:
+            with self._server.call("POST", "/chat/completions", json.dumps(body)) as reply:
                 for data in _events(reply):
                     if "error" in data:
-                        raise RemoteError(f"the server failed: {_said(data)}")
+                        raise RemoteError(f"the server failed: {said(data)}")
                     for choice in data.get("choices", ()):
                         yield str(choice["delta"].get("content") or "")
                     if data.get("usage"):
                         self.last = data
         except (OSError, http.client.HTTPException) as error:
             raise RemoteError(f"the server went away ({one_line(error)}): try again") from error
-
-    @contextmanager
-    def _call(self, method: str, path: str, body: str | None = None) -> Iterator[http.client.HTTPResponse]:
-        make = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        with closing(make(self.place, timeout=600)) as connection:
-            try:
-                connection.request(method, self._base + path, body, self._headers)
-                reply = connection.getresponse()
-                text = reply.read() if reply.status != 200 else b""
-            except (OSError, http.client.HTTPException) as error:
-                reason = f"{self.place} does not answer ({one_line(error)})"
-                raise RemoteError(f"{reason}: is sooner serve running?") from error
-            if reply.status != 200:
-                raise RemoteError(f"{self.place} refuses ({reply.status}): {_refusal(text)}")
-            with reply:
-                yield reply
 
 
 class RemoteChat(Talk):
@@ -162,14 +134,3 @@ def _events(reply: http.client.HTTPResponse) -> Iterator[Any]:
     for line in reply:
         if line.startswith(b"data: {"):
             yield json.loads(line[len(b"data: ") :])
-
-
-def _refusal(text: bytes) -> str:
-    try:
-        return _said(json.loads(text))
-    except (ValueError, KeyError, TypeError):
-        return "it says nothing that OpenAI's API would say; check --url"
-
-
-def _said(data: Any) -> str:
-    return " ".join(str(data["error"]["message"]).split())

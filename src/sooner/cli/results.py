@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sooner.bench.runner import Runner, Sample
     from sooner.bench.summary import Figures
 
-__all__ = ["Outputs", "complain", "print_table"]
+__all__ = ["Outputs", "complain", "print_table", "prove_writable", "write_result"]
 
 _TOLD = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "ignore_eos")
 """What of the sampling a result states: all that has an option here."""
@@ -32,7 +32,7 @@ class Outputs:
             raise InvalidRequest("--json, --csv and --markdown name one place: give each a file of its own")
         for file in named:
             if file != "-":
-                _prove_writable(Path(file))
+                prove_writable(Path(file))
 
     @property
     def to_stdout(self) -> bool:
@@ -61,10 +61,11 @@ class Outputs:
             if file == "-":
                 print(texts[kind], end="", flush=True)
             elif file is not None:
-                _write(Path(file), texts[kind])
+                write_result(Path(file), texts[kind])
 
 
-def _prove_writable(path: Path) -> None:
+def prove_writable(path: Path) -> None:
+    """Raise `InvalidRequest` if a result cannot be written to ``path``, before anything is computed for it."""
     new = not path.exists()
     try:
         path.open("a").close()
@@ -74,7 +75,8 @@ def _prove_writable(path: Path) -> None:
         raise _unwritable(path, error) from None
 
 
-def _write(path: Path, text: str) -> None:
+def write_result(path: Path, text: str) -> None:
+    """Write a result whole. Raises `InvalidRequest`."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
