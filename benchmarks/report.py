@@ -21,7 +21,7 @@ from common import RESULTS
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = Path(__file__).parent / "templates"
-DOCUMENTS = ("benchmarks.md",)
+DOCUMENTS = ("benchmarks.md", "theory.md")
 
 _FIGURE = re.compile(r"\{\{\s*([\w.-]+)\s*:\s*(.+?)\s*\|\s*([^|{}]+?)\s*\}\}")
 _TABLE = re.compile(r"\{\{>\s*([\w-]+)\s*\}\}")
@@ -96,7 +96,11 @@ def _peers(results: Path) -> str:
 
 def _acceptance(results: Path) -> str:
     """Alpha by drafter and temperature."""
-    rows = _read(results / "theory-acceptance.json")["acceptance"]
+    path = results / "theory-acceptance.json"
+    if not path.is_file():
+        return "Not measured yet: `python benchmarks/theory.py acceptance` writes the table that belongs here."
+    record = _read(path)
+    rows = record["acceptance"]
     temperatures = list(dict.fromkeys(row["temperature"] for row in rows))
     head = ["drafter", *(f"alpha, T = {temperature:g}" for temperature in temperatures), "guesses at", "repeats"]
     body = []
@@ -106,7 +110,10 @@ def _acceptance(results: Path) -> str:
         first = own[temperatures[0]]
         again = "-" if first["repeats"] is None else f"{first['repeats']:.1f}x"
         body.append([f"`{drafter}`", *cells, f"{first['covered']:.0%} of positions", again])
-    return _table(head, body)
+    what = (
+        f"{record['model']}, {record['texts']} of Spec-Bench's evaluation prompts, {record['max_tokens']} tokens each:"
+    )
+    return "\n\n".join([what, _table(head, body), f"![{ACCEPTANCE}](images/theory-acceptance.svg)"])
 
 
 def _lengths(results: Path) -> str:
@@ -137,6 +144,7 @@ def _lengths(results: Path) -> str:
         temperature = record["lengths"][0]["temperature"]
         parts += [f"Temperature {temperature:g}, {record['texts']} texts; * is more than 10 % off:", _table(head, body)]
         parts += ["Best length by each:", _table(["drafter", "paper", "with v", "by position", "found"], best)]
+    parts += [f"![{about}](images/theory-{name}.svg)" for name, about in DRAWN.items()]
     return "\n\n".join(parts)
 
 
@@ -146,6 +154,8 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 WAYS = ("paper", "priced", "positions")
+ACCEPTANCE = "acceptance by drafter and temperature"
+DRAWN = {"speed": "speed-up by length, predicted and measured", "work": "operations and weight reads"}
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "peers": _peers,
     "theory-acceptance": _acceptance,

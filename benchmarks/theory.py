@@ -4,7 +4,8 @@
     python benchmarks/theory.py lengths [--temperature T] [...]    every draft length against plain decoding, in turns
     python benchmarks/theory.py draw                               the plots (extra plots)
 
-Measured: Spec-Bench's evaluation prompts. The unigram and the bigram count what the model writes after other prompts.
+A run with --drafters A adds to, or replaces, what the result has of A: pieces by drafter make a whole. Measured:
+Spec-Bench's evaluation prompts. The unigram and the bigram count what the model writes after other prompts.
 """
 
 from __future__ import annotations
@@ -64,8 +65,22 @@ def measured(options: argparse.Namespace) -> None:
         say=lambda message: print(message, file=sys.stderr),
     )
     name = f"theory-lengths-t{options.temperature:g}" if lengths else "theory-acceptance"
-    record.pop("machine")
-    print(keep(name, record))
+    print(keep(name, merged(RESULTS / f"{name}.json", record)))
+
+
+def merged(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """``record`` and what the file has of other drafters, if it is of the same texts on the same machine."""
+    record = {key: value for key, value in record.items() if key != "machine"}
+    if not path.is_file():
+        return record
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if any(before[key] != record[key] for key in ("fingerprint", "model", "texts", "max_tokens")):
+        return record
+    for part in ("acceptance", "lengths", "best"):
+        new = {(row["drafter"], row["temperature"]) for row in record[part]}
+        kept = [row for row in before[part] if (row["drafter"], row["temperature"]) not in new]
+        record[part] = [*kept, *record[part]]
+    return record
 
 
 def prompts(options: argparse.Namespace) -> tuple[list[Item], list[Item]]:

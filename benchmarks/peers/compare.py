@@ -57,7 +57,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     run.add_argument("--category", action="append", default=[], help="only this category; may be given again")
     run.add_argument("--per-category", type=int, default=3, help="prompts of each category, at most")
     run.add_argument("--part", default="1/1", help="the K-th of N parts of the prompts", metavar="K/N")
-    run.add_argument("--minutes", type=float, default=0.0, help="begin no prompt after so many (0: no limit)")
+    run.add_argument(
+        "--minutes", type=float, default=0.0, help="begin no prompt after so many (0: no limit)"
+    )
     run.add_argument("--max-tokens", type=int, default=128, help="new tokens of each text")
     run.add_argument("--model", help="a .gguf file that every peer reads; by default the built-in model")
     run.add_argument("--questions", default=str(SPEC_BENCH), help="the prompts: question.jsonl of Spec-Bench")
@@ -70,6 +72,7 @@ class Run:
     """One piece of a measurement: the workers that could be started, and their turns."""
 
     def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
+        self._began = time.monotonic()
         files = resolve(options.model, progress=say)
         gguf = _gguf(options.model)
         self.codec = Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
@@ -124,9 +127,8 @@ class Run:
 
     def measure(self, items: Sequence[Item]) -> None:
         """Each item to each worker in turns, the first of them another one every time."""
-        begin = time.monotonic()
         for at, item in enumerate(items):
-            minutes = (time.monotonic() - begin) / 60
+            minutes = (time.monotonic() - self._began) / 60
             if self.options.minutes and minutes > self.options.minutes:
                 say(f"stopped after {minutes:.1f} minutes; {len(items) - at} prompts are left")
                 break

@@ -29,7 +29,9 @@ class Acceptance:
     """A drafter on plainly decoded texts.
 
     ``alpha``: the paper's, the mean chance over all ``positions`` that a first guess is kept, positions without a guess
-    counted as zero; ``low`` and ``high`` its 95 % interval over texts. ``covered``: positions with a guess.
+    counted as zero; ``low`` and ``high`` its 95 % interval over texts. ``agreed``: the share of positions whose first
+    guess was right, which is alpha but for drafters that count: those are asked for their law, and draft what is
+    likeliest in it. ``covered``: positions with a guess.
     ``repeats``: how much likelier a guess is kept right after one that was kept than after one that was not (1 if
     guesses were independent, as the paper assumes). ``kept[i]``: share of the steps of the longest drafts that keep
     at least i + 1. ``tokens[length]``: tokens a step of drafts that long.
@@ -40,6 +42,7 @@ class Acceptance:
     alpha: float
     low: float
     high: float
+    agreed: float
     covered: float
     repeats: float | None
     positions: int
@@ -112,6 +115,7 @@ def acceptance(drafter: str, temperature: float, trails: Sequence[Trail], length
         float(sum(one.sum() for one in chances)) / positions,
         low,
         high,
+        sum(map(sum, hits)) / positions,
         sum(bool(chain) for trail in trails for chain in trail.chains) / positions,
         _repeats(hits),
         positions,
@@ -167,14 +171,14 @@ def _length(accepted: Acceptance, length: int, found: Sequence[Timed], plain: _P
     c = sum(one.draft_seconds for one in passes) / len(passes) / length / plain.pass_seconds
     v = sum(plain.price(one.drafted) for one in passes) / len(passes)
     emitted = sum(one.tokens for one in passes) / len(passes)
-    iid, walked = theory.tokens_per_step(accepted.alpha, length), accepted.tokens[length]
+    iid, walked = theory.tokens_per_step(accepted.agreed, length), accepted.tokens[length]
     measured = ratio([plain.seconds[one.item] for one in found], [one.seconds for one in found])
     rows = 1.0 + sum(one.drafted for one in passes) / len(passes)
     return Length(
         accepted.drafter,
         accepted.temperature,
         length,
-        accepted.alpha,
+        accepted.agreed,
         c,
         v,
         tokens={"paper": iid, "positions": walked, "measured": emitted},

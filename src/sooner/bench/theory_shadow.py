@@ -66,8 +66,9 @@ class Trail:
     """One text: its ``tokens``, the ``chains`` guessed before each, and the ``chances`` that the first guess of each is
     kept.
 
-    A chance is ``sum(min(p, q))``, the paper's beta: of a deterministic guess the target's probability of it, of no
-    guess zero. Where nobody was asked (the engine drafts neither the first nor the last token) there is no chance.
+    A chance is the paper's beta. Where guesses follow a law q that can be asked for, it is ``sum(min(p, q))``; else it
+    is one or zero, as the text has it, which is the same in the mean and right also for drafters that hear the target's
+    noise. Where nobody was asked (the engine drafts neither the first nor the last token) there is no chance.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -127,7 +128,8 @@ class Shadow:
         trail.tokens += step.tokens
         trail.chains.append(chain)
         if context is not None:
-            trail.chances.append(self._chance(rows.logits[0], chain, last, context.sampling.temperature))
+            about = (last, context.sampling.temperature)
+            trail.chances.append(self._chance(rows, step.tokens[0], chain, about))
         self._inner.observe(step, rows)
 
     def forget(self, id: int) -> None:
@@ -136,16 +138,13 @@ class Shadow:
         self._asked.pop(id, None)
         self._inner.forget(id)
 
-    def _chance(self, logits: Probabilities, chain: Sequence[int], last: int, temperature: float) -> float:
-        if isinstance(self._inner, Counted):
-            ids, q = self._inner.law(last, temperature)
-        elif chain:
-            ids, q = chain[:1], np.ones(1)
-        else:
-            return 0.0
-        if temperature == 0.0:
-            return float(ids[0] == int(np.argmax(logits)))
-        weights = np.exp((logits.astype(np.float64) - float(logits.max())) / temperature)
+    def _chance(self, rows: Rows, token: int, chain: Sequence[int], asked: tuple[int, float]) -> float:
+        last, temperature = asked
+        if temperature == 0.0 or not isinstance(self._inner, Counted):
+            return float(bool(chain) and chain[0] == token)
+        ids, q = self._inner.law(last, temperature)
+        logits = rows.logits[0].astype(np.float64)
+        weights = np.exp((logits - logits.max()) / temperature)
         return float(np.minimum(weights[list(ids)] / weights.sum(), q).sum())
 
 

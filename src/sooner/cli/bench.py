@@ -58,6 +58,13 @@ submission to its last token.
   suffix@8                   one drafter, 8 draft tokens a pass
   suffix:max=12+recycle      drafters with options, their guesses merged
 
+[bold]Theory[/bold]
+
+With --theory, drafters are held against the laws of speculative decoding (arXiv 2211.17192): how often a guess is kept
+at temperatures 0, 0.8 and 1, and, for chains of several lengths at -t, the speed-up as predicted (by the paper's
+formula; with the price of the checking pass; from acceptance by position) and as measured, and the best length by
+each. Drafters are named one by one; unigram and bigram count tokens in other prompts' texts.
+
 [bold]Examples[/bold]
 
   sooner bench prompts.txt
@@ -65,6 +72,7 @@ submission to its last token.
   sooner bench question.jsonl --evaluation-only --markdown out.md
   sooner bench prompts.txt --config cascade --config suffix@8 --rounds 3
   sooner bench prompts.txt -t 0.8 --batch 4 --csv - | column -ts,
+  sooner bench question.jsonl --per-category 2 --theory --plots plots/
 
 [bold]Exit codes[/bold]
 
@@ -113,6 +121,21 @@ Config = Annotated[
         help="A configuration to measure, as above; may be given more than once, instead of --draft and --budget.",
     ),
 ]
+_THEORY = "Theory"
+
+Theory = Annotated[
+    bool, typer.Option("--theory", rich_help_panel=_THEORY, help="Predictions against measurement, as above.")
+]
+Lengths = Annotated[
+    str | None,
+    typer.Option("--lengths", metavar="N,N,...", rich_help_panel=_THEORY, help="Draft lengths (default 1 to 15)."),
+]
+Plots = Annotated[
+    str | None,
+    typer.Option(
+        "--plots", metavar="DIR", rich_help_panel=_THEORY, help="Draw into a folder, PNG and SVG (extra plots)."
+    ),
+]
 JsonFile = Annotated[
     str | None,
     typer.Option(
@@ -144,6 +167,9 @@ def bench(
     budget: o.Budget = None,
     config: Config = None,
     ignore_eos: o.IgnoreEos = False,
+    theory: Theory = False,
+    lengths: Lengths = None,
+    plots: Plots = None,
     json: JsonFile = None,
     csv: CsvFile = None,
     markdown: MarkdownFile = None,
@@ -155,6 +181,12 @@ def bench(
     from sooner.bench.workload import for_evaluation, read_workload
     from sooner.bench.workload import per_category as by_category
 
+    if theory:
+        from sooner.cli.theory import run_theory
+
+        return run_theory(context)
+    if lengths is not None or plots is not None:
+        raise InvalidRequest("--lengths and --plots belong to --theory: add it, or leave them out")
     chosen = configurations(config, draft, budget)
     outputs = Outputs(json, csv, markdown)
     sampling = sampling_from(context.params, "coupled")
