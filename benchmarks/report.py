@@ -143,6 +143,11 @@ def _lengths(results: Path) -> str:
         head = ["drafter", "γ", "c", "v", "paper", "with v", "by position", "measured", "operations", "weight reads"]
         temperature = record["lengths"][0]["temperature"]
         parts += [f"Temperature {temperature:g}, {record['texts']} texts; * is more than 10 % off:", _table(head, body)]
+        count = len(record["lengths"])
+        held = ", ".join(
+            f"{label} {sum(row['holds'][way] for row in record['lengths'])}" for way, label in LABELS.items()
+        )
+        parts += [f"Within 10 % of the measured speed-up, of {count} predictions each: {held}."]
         parts += ["Best length by each:", _table(["drafter", "paper", "with v", "by position", "found"], best)]
     parts += [f"![{about}](images/theory-{name}.svg)" for name, about in DRAWN.items()]
     return "\n\n".join(parts)
@@ -153,7 +158,8 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], f"|{'---|' * len(head)}", *lines[1:]])
 
 
-WAYS = ("paper", "priced", "positions")
+LABELS = {"paper": "paper", "priced": "with v", "positions": "by position"}
+WAYS = tuple(LABELS)
 ACCEPTANCE = "acceptance by drafter and temperature"
 DRAWN = {"speed": "speed-up by length, predicted and measured", "work": "operations and weight reads"}
 TABLES: Mapping[str, Callable[[Path], str]] = {
