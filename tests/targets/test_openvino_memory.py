@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from sooner.errors import InvalidRequest, TargetError
+from sooner.targets.openvino.lanes import WIDTHS
 from sooner.targets.openvino.memory import MemoryPlan, available_bytes, graph_bytes, plan_memory, return_freed, size
 from sooner.targets.openvino.pool import BlockPool
 
@@ -108,6 +109,8 @@ def test_an_exhausted_pool_refuses() -> None:
 def test_a_further_graph_is_planned_by_its_weights_and_freed_memory_can_be_given_back() -> None:
     assert graph_bytes(100) == 170
     assert plan().lane_bytes == graph_bytes(plan().weights)
+    assert plan(weights=8 << 30).lanes == 0
+    assert plan(weights=100).lanes == len(WIDTHS), "there is one for each width at most"
     kept = [bytes(100_000) for _ in range(400)]
     kept.clear()
     return_freed()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sooner.errors import InvalidRequest, TargetError
 from sooner.targets.openvino.graph import BLOCK_SIZE, block_count
+from sooner.targets.openvino.lanes import WIDTHS
 
 __all__ = ["MemoryPlan", "available_bytes", "graph_bytes", "plan_memory", "return_freed", "size"]
 
@@ -109,7 +110,7 @@ def plan_memory(
         if blocks * BLOCK_SIZE <= min(_SMALLEST, context):
             raise TargetError(f"{size(available)} leave no room for a KV cache: free memory or use a smaller model")
         usable = min(context, (blocks - 1) * BLOCK_SIZE)
-    lanes = int(available * _LANES / graph_bytes(weights)) if weights else 0
+    lanes = min(int(available * _LANES / graph_bytes(weights)), len(WIDTHS)) if weights else 0
     return MemoryPlan(available, weights, block_bytes, blocks, block_count(usable), usable, context, logits, lanes)
 
 
