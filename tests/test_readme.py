@@ -21,7 +21,7 @@ from sooner.verify import RULES
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "sooner"
 READMES = ("README.md", "README.ko.md")
-DOCUMENTS = (*READMES, "docs/architecture.md")
+DOCUMENTS = (*READMES, "docs/architecture.md", "docs/audit.md", "docs/lossless.md")
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 

@@ -81,7 +81,7 @@ def test_an_audit_that_misses_what_is_broken_is_void(monkeypatch: pytest.MonkeyP
     result = invoke("audit", *SHORT, *NO_LAWS)
     assert result.code == 2
     assert "void: " in result.out
-    assert "MISSED: a model with last place" in " ".join(result.out.split())
+    assert "MISSED: rows off by one unit in the last place" in " ".join(result.out.split())
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_homogeneity_keeps_its_level_and_sees_a_difference() -> None:
     assert homogeneity("x", {}, {"a": 3.0}, alpha=0.05).p == 1.0
 
 
+def test_what_is_visible_is_what_is_seen_in_nine_cases_of_ten() -> None:
+    test = goodness("x", [({0: 500.0, 1: 300.0, 2: 200.0}, {0: 0.5, 1: 0.3, 2: 0.2})], alpha=0.01)
+    assert power(test.n, test.df, 2 * test.visible, 0.01) == pytest.approx(0.9, abs=0.01)
+    assert goodness("x", [], alpha=0.01).visible == 1.0
+
+
 def test_tests_that_share_a_level_divide_it() -> None:
     law = {0: 0.5, 1: 0.5}
     alone = goodness("x", [({0: 60.0, 1: 40.0}, law)], alpha=0.05)

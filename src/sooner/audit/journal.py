@@ -6,7 +6,7 @@ Knows lines and keys. Does not know what a unit is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,10 @@ class Journal:
 
 
 @contextmanager
-def open_journal(key: str, *, restart: bool = False) -> Iterator[Journal]:
-    """The state of the audit ``key``, held by one process at a time; ``restart`` forgets what it has."""
-    with locked(f"audit-{key}"):
+def open_journal(key: str, *, restart: bool = False, waiting: Callable[[], None] = lambda: None) -> Iterator[Journal]:
+    """The state of the audit ``key``, held by one process at a time; ``restart`` forgets what it has. ``waiting`` is
+    called once if another process holds it."""
+    with locked(f"audit-{key}", waiting):
         path = cache_dir("audits") / f"{key}.jsonl"
         if restart:
             with writing():

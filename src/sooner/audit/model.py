@@ -36,6 +36,13 @@ __all__ = ["ModelAudit"]
 
 Told = Callable[[int, str], None]
 
+_BROKEN = {
+    "last-place": "rows off by one unit in the last place",
+    "row-counts": "rows that depend on the pass",
+    "swapped-rows": "rows of a draft swapped",
+}
+"""What the report calls the faults."""
+
 _TESTS = 3
 """Statistical tests of one rule with drafts of one shape."""
 
@@ -106,7 +113,7 @@ class ModelAudit:
         kinds = {difference.kind for difference in finding.differences}
         caught = FAULT in kinds if name == "swapped-rows" else bool(finding.different)
         said = ", ".join(sorted(kinds)) or "no difference"
-        return asdict(Control(f"a model with {name.replace('-', ' ')}", caught, said))
+        return asdict(Control(_BROKEN.get(name, name), caught, said))
 
     def _texts(self, report: Report) -> None:
         settings = self._settings

@@ -275,14 +275,15 @@ class ServerReport:
                 f"{test.p:.2g}" + (" !" if test.rejected else ""),
                 f"{test.effect:.3f}",
                 f"{test.power:.2f}",
+                f"{test.visible:.2f}",
             )
             for test in tests
         )
         note = (
             f"Chi-square tests of two samples, significant below {tests[0].alpha:.2g} (Bonferroni); ! marks it. Power: "
-            f"the chance to see a total variation of {tests[0].seen:g}."
+            f"the chance to see a total variation of {tests[0].seen:g}; sees: the one seen in nine cases of ten."
         )
-        return Section("Distribution", ("what", "answers", "df", "p", "effect", "power"), rows, note)
+        return Section("Distribution", ("what", "answers", "df", "p", "effect", "power", "sees"), rows, note)
 
     def _controls(self) -> Section:
         controls = self.findings.controls
@@ -290,7 +291,7 @@ class ServerReport:
         brief = f"negative controls: {sum(one.caught for one in controls)} of {len(controls)} caught"
         missed = ", ".join(one.name for one in controls if not one.caught)
         brief += f"; MISSED: {missed}" if missed else ""
-        return Section("Negative controls", ("what is broken", "", "how it showed"), rows, brief=brief)
+        return Section("Negative controls", ("what is broken", "caught?", "how it showed"), rows, brief=brief)
 
     def facts(self) -> dict[str, str]:
         """What the verdict holds for."""

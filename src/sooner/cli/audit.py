@@ -17,7 +17,7 @@ from sooner.cli import audit_options as a
 from sooner.cli import groups as g
 from sooner.cli import options as o
 from sooner.cli.audit_options import HELP
-from sooner.cli.audit_view import minutes, repeating, show, watching
+from sooner.cli.audit_view import minutes, repeating, show, waiting, watching
 from sooner.cli.chat import ApiKey
 from sooner.cli.engine import engine_options, open_engine
 from sooner.cli.groups import taking
@@ -140,7 +140,9 @@ def _audit_model(
         refused=drafters.refused if not context.params["draft"] else {},
     )
     started = time.monotonic()
-    with open_journal(audit_key(settings, prompts, engine.fingerprint), restart=context.params["restart"]) as journal:
+    with open_journal(
+        audit_key(settings, prompts, engine.fingerprint), restart=context.params["restart"], waiting=waiting
+    ) as journal:
         work = ModelAudit(engine, settings, prompts, drafters, journal)
         _announce(settings, len(prompts), journal.resumed)
         left = work.left

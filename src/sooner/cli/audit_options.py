@@ -53,7 +53,7 @@ Give two servers, the plain one first; or one that can be told per request, as s
 
   sooner audit --quick                       about two minutes
   sooner audit --html report.html            100,000 tokens, under an hour
-  sooner audit prompts.txt -m model.gguf --draft all --draft kind=model,path=small.gguf
+  sooner audit prompts.txt --draft all --draft kind=model,path=small.gguf
   sooner audit --quick --negative-control row-counts
   sooner audit --url http://127.0.0.1:8000
   sooner audit --url http://plain:8000 --url http://speculative:8000
@@ -62,7 +62,7 @@ Give two servers, the plain one first; or one that can be told per request, as s
 
   0  nothing differs
   1  something does
-  2  it could not be told: bad input, a part that could not run, or controls that were not caught
+  2  it could not be told: bad input, a part failed, or controls were missed
   130  Ctrl-C; the same command goes on""")
 
 _WORKLOAD, _RESULT, _SERVER = "Workload", "Result", "Server"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sooner.cli.audit_view import repeating, watching
+from sooner.cli.audit_view import repeating, waiting, watching
+from sooner.cli.groups import ENGINE
 from sooner.cli.output import say, warn
 from sooner.errors import InvalidRequest
 
@@ -25,7 +26,7 @@ __all__ = ["audit_server"]
 _DRAWS = {False: 400, True: 100}
 """Short answers counted on each side, with and without --quick."""
 
-_HERE = ("model", "threads", "precision", "max_context", "offline", "draft", "budget", "negative_control")
+_HERE = (*ENGINE, "draft", "budget", "negative_control")
 """Options that only a model on this machine could honour."""
 
 
@@ -60,7 +61,7 @@ def audit_server(context: typer.Context, settings: Settings, found: Sequence[tup
     )
     subject = {"urls": urls, "models": [plain.model, drafted.model], "plain": extra if len(urls) == 1 else {}}
     started = time.monotonic()
-    with open_journal(audit_key(settings, prompts, subject), restart=given["restart"]) as journal:
+    with open_journal(audit_key(settings, prompts, subject), restart=given["restart"], waiting=waiting) as journal:
         work = ServerAudit(plain, drafted, settings, prompts, journal)
         say(f"{report.model} without speculation against with: {settings.tokens:,} tokens of {len(prompts)} prompts")
         if settings.draws:

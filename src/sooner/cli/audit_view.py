@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
     from sooner.audit.page import Told
 
-__all__ = ["minutes", "repeating", "show", "watching"]
+__all__ = ["minutes", "repeating", "show", "waiting", "watching"]
+
+
+def waiting() -> None:
+    """Said once while another process runs the same audit."""
+    say("waiting: another process runs this very audit")
 
 
 def minutes(seconds: float) -> str:
