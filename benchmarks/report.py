@@ -144,9 +144,7 @@ def _lengths(results: Path) -> str:
         temperature = record["lengths"][0]["temperature"]
         parts += [f"Temperature {temperature:g}, {record['texts']} texts; * is more than 10 % off:", _table(head, body)]
         count = len(record["lengths"])
-        held = ", ".join(
-            f"{label} {sum(row['holds'][way] for row in record['lengths'])}" for way, label in LABELS.items()
-        )
+        held = ", ".join(f"{LABELS[way]} {sum(row['holds'][way] for row in record['lengths'])}" for way in WAYS)
         parts += [f"Within 10 % of the measured speed-up, of {count} predictions each: {held}."]
         parts += ["Best length by each:", _table(["drafter", "paper", "with v", "by position", "found"], best)]
     parts += [f"![{about}](images/theory-{name}.svg)" for name, about in DRAWN.items()]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import report
+from common import RESULTS
 
 ROOT = Path(report.__file__).parents[1]
 
@@ -21,7 +22,7 @@ def test_documents_are_what_templates_and_results_make(name: str) -> None:
 
 def test_another_result_is_another_document(tmp_path: Path) -> None:
     results = tmp_path / "results"
-    shutil.copytree(report.RESULTS, results)
+    shutil.copytree(RESULTS, results)
     path = results / "core-memory.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**record, "run_peak_mb": 1234.4}), encoding="utf-8")

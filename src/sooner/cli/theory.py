@@ -161,8 +161,10 @@ def _print(record: Mapping[str, Any]) -> None:
         tables().print()
     count = len(record["lengths"])
     held = (sum(row["holds"][way] for row in record["lengths"]) for way in _WAYS)
-    told = ", ".join(f"{label} {right}" for label, right in zip(("paper", "with v", "by position"), held, strict=True))
-    say(f"predicted within 10 % of the measured speed-up (others have a *), of {count} each: {told}")
+    summary = ", ".join(
+        f"{label} {right}" for label, right in zip(("paper", "with v", "by position"), held, strict=True)
+    )
+    say(f"predicted within 10 % of the measured speed-up (others have a *), of {count} each: {summary}")
 
 
 def _predicted(row: Mapping[str, Any], way: str) -> str:
