@@ -146,7 +146,12 @@ def test_export_writes_chrome_trace_events(recorded: Path, tmp_path: Path) -> No
 
 def test_view_keeps_a_page_with_the_trace(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+
+    def browser(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", browser)
     out = tmp_path / "page.html"
     assert trace("view", recorded, "-o", out).out == f"{out}\n"
     assert "<html" in out.read_text("utf-8")

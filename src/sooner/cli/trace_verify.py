@@ -17,6 +17,7 @@ from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from sooner.cli.engine import EngineOptions
+    from sooner.engine import Engine
     from sooner.text import TextCodec
     from sooner.trace import Trace
     from sooner.trace.proof import Mismatch, Proof
@@ -47,7 +48,7 @@ def verify_trace(context: typer.Context, trace: Trace, *, steps: bool, json: boo
         found = None if proof.mismatch is None else asdict(proof.mismatch)
         print_json({**verdict, "mismatch": found, "fingerprint_differs": foreign})
     else:
-        _report(header, proof, foreign, engine.codec)
+        _report(header, proof, foreign, engine)
     return proof.mismatch is None
 
 
@@ -68,7 +69,7 @@ def _in_cache(sha256: object) -> str | None:
     return sha256 if isinstance(sha256, str) and any(files.sha256 == sha256 for files in list_models()) else None
 
 
-def _report(header: Mapping[str, Any], proof: Proof, foreign: Mapping[str, list[Any]], codec: TextCodec) -> None:
+def _report(header: Mapping[str, Any], proof: Proof, foreign: Mapping[str, list[Any]], engine: Engine) -> None:
     from rich.text import Text
 
     for name, (theirs, ours) in foreign.items():
@@ -81,12 +82,14 @@ def _report(header: Mapping[str, Any], proof: Proof, foreign: Mapping[str, list[
         console.print(Text(f"{proof.checked:,} tokens decided again in {proof.passes:,} passes", style="dim"))
         return
     found = proof.mismatch
-    recorded, ours = (_shown(found, value, codec) for value in (found.recorded, found.found))
+    recorded, ours = (_shown(found, value, engine.codec) for value in (found.recorded, found.found))
     where = f"{model} has another {found.what} at position {found.position} of answer {found.choice + 1}"
     console.print(Text.assemble(("not proven: ", "bold red"), where))
     console.print(Text(f"  recorded {recorded}\n  found    {ours}"))
     if foreign:
         say("the recorded engine was another, so this may be a near-tie: verify where it was recorded", style="")
+    elif not engine.target.row_invariant:
+        say("rows depend on how they are scored here, so this may be a near-tie: see sooner doctor", style="")
 
 
 def _shown(found: Mismatch, value: Any, codec: TextCodec) -> str:
