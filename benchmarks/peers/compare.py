@@ -57,9 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     run.add_argument("--category", action="append", default=[], help="only this category; may be given again")
     run.add_argument("--per-category", type=int, default=3, help="prompts of each category, at most")
     run.add_argument("--part", default="1/1", help="the K-th of N parts of the prompts", metavar="K/N")
-    run.add_argument(
-        "--minutes", type=float, default=0.0, help="begin no prompt after so many (0: no limit)"
-    )
+    run.add_argument("--minutes", type=float, default=0.0, help="begin no prompt after so many (0: no limit)")
     run.add_argument("--max-tokens", type=int, default=128, help="new tokens of each text")
     run.add_argument("--model", help="a .gguf file that every peer reads; by default the built-in model")
     run.add_argument("--questions", default=str(SPEC_BENCH), help="the prompts: question.jsonl of Spec-Bench")
@@ -110,7 +108,9 @@ class Run:
             log = home() / "logs" / f"{peer.name}-{group[0].replace(' ', '-')}.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             script = Path(__file__).with_name("workers") / peer.worker
-            environment = {"PYTHONPATH": ""} if peer.name != OWN else {}
+            venv, threads = python_of(peer).parents[1], self.settings["threads"]
+            environment = {name: value.format(venv=venv, threads=threads) for name, value in peer.environment}
+            environment |= {"PYTHONPATH": ""} if peer.name != OWN else {}
             try:
                 settings = {**self.settings, "variants": group}
                 worker = stack.enter_context(Worker(python_of(peer), script, settings, log, environment))

@@ -23,7 +23,7 @@ class Peer:
     """``packages``: what pip installs into its environment, one call each; ``remove``: what is taken out again.
 
     ``variants``: the first is plain decoding. ``apart``: each variant needs a process of its own.
-    ``weights``: which form of the model it reads, in words.
+    ``environment``: variables it is started with, ``{venv}`` and ``{threads}`` filled in. ``weights``: which form of the model it reads, in words.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Peer:
     packages: tuple[tuple[str, ...], ...] = ()
     remove: tuple[str, ...] = ()
     apart: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 PEERS: tuple[Peer, ...] = (
@@ -85,6 +86,8 @@ PEERS: tuple[Peer, ...] = (
         ),
         ("torchvision", "torchaudio", "torchcodec"),  # their usual builds do not load beside a CPU build of torch
         apart=True,
+        # without the one it computes on a single thread, without the other slowly when it drafts; it warns of both
+        environment=(("OMP_NUM_THREADS", "{threads}"), ("LD_PRELOAD", "{venv}/lib/libiomp5.so")),
     ),
     Peer(
         "transformers",
