@@ -23,7 +23,8 @@ class Peer:
     """``packages``: what pip installs into its environment, one call each; ``remove``: what is taken out again.
 
     ``variants``: the first is plain decoding. ``apart``: each variant needs a process of its own.
-    ``environment``: variables it is started with, ``{venv}`` and ``{threads}`` filled in. ``weights``: which form of the model it reads, in words.
+    ``environment``: variables it is started with, ``{venv}`` and ``{threads}`` filled in. ``weights``: which form of
+    the model it reads, in words.
     """
 
     name: str
