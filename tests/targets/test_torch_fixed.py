@@ -48,6 +48,25 @@ def test_fixed_shapes_score_the_rows_of_free_ones(folder: Path, options: dict[st
             assert np.allclose(rows, want, atol=2e-4)
 
 
+def test_a_bushy_draft_at_the_end_of_the_context(tmp_path: Path, eager: None) -> None:
+    """Side by side its nodes would have no room: twelve of them below position 511 of 512."""
+    folder = build("llama", tmp_path / "llama", max_position_embeddings=512)
+    nodes = 12
+    draft = Draft(tuple(range(20, 20 + nodes)), (ROOT,) * nodes, (0.5,) * nodes, ("t",) * nodes)
+    found = []
+    for options in ({"compile": True}, {}):
+        target = open_target(folder, context=512, **options)
+        session = target.open()
+        target.score([Work(session, tuple(i % V for i in range(510)), logits=False)])
+        rows = [target.score([Work(session, (3,), draft)])[0].logits.copy()]
+        session.settle((7,))
+        assert len(session.tokens) == 512
+        session.sync(session.tokens[:511])
+        rows.append(target.score([Work(session, (9,))])[0].logits.copy())
+        found.append(np.concatenate(rows))
+    assert np.allclose(*found, atol=2e-4)
+
+
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes as they are captured, run at once: compiling takes minutes and computes the same."""

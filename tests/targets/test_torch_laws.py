@@ -135,6 +135,15 @@ def test_a_cache_that_is_not_is_caught(target: Any, fault: str, monkeypatch: pyt
     target.slots.purge()
 
 
+def test_a_gap_filled_by_padding_is_no_run_of_rows(target: Any) -> None:
+    """Rows 0, 1, 3 and again 3 end where 0, 1, 2, 3 do."""
+    session = target.open(salt="gap")
+    work = Work(session, (1,), Draft((2, 3, 4), (ROOT, ROOT, 0), (0.5,) * 3, ("t",) * 3))
+    rows = target.score([work])[0].logits.copy()
+    session.close()
+    assert np.array_equal(rows, fresh(target, [], work))
+
+
 def test_a_batch_equals_its_members(target: Any) -> None:
     """Ragged works: prompts, drafts and plain steps of different lengths, all in one pass."""
     rng = np.random.default_rng(3)

@@ -93,6 +93,7 @@ def adopt(
         log(str(target.plan))
     key = f"rows\n{sorted(fingerprint.items())}\n{torch.get_num_threads()}"
     _settle_rule(target, key, recall, remember, fixed=strict or compile)
+    target.slots.purge()
     if log and not target.row_invariant:
         log("rows depend on how they are scored on this device: texts are equal up to numeric near-ties only")
     return target

@@ -107,6 +107,7 @@ class FixedRunner(Runner):
         super().__init__(*parts)
         self.rule = RowRule(STRICT_ROWS, STRICT_ROWS) if strict else RowRule()
         self.strict = strict
+        self._rows = STRICT_ROWS if strict else ROWS[-1]
         self._compile = compile
         self.shapes: dict[tuple[int, int, int, int], Shape] = {}
         if strict:
@@ -119,9 +120,9 @@ class FixedRunner(Runner):
         return tuple(sorted(rows for _, rows, _, _ in ready))
 
     def _run(self, works: Sequence[Work], held: Sequence[Held]) -> Scored:
-        most = STRICT_ROWS if self.strict else ROWS[-1]
         cut = [
-            pieces(work, slot, past, most, chains=self.strict) for work, (slot, past) in zip(works, held, strict=True)
+            pieces(work, slot, past, self._rows, chains=self._as_chains(work, past))
+            for work, (slot, past) in zip(works, held, strict=True)
         ]
         end = max(past + len(work.tokens) + len(work.draft) for work, (_, past) in zip(works, held, strict=True))
         self.kv.reserve(max(slot for slot, _ in held) + 1, min(end, self.kv.context))
@@ -146,15 +147,19 @@ class FixedRunner(Runner):
         keeps: list[Keep] = [partial(self._keep, *each) for each in zip(works, held, strict=True)]
         return logits, hidden, keeps
 
+    def _as_chains(self, work: Work, past: int) -> bool:
+        """Whether branches go one after another: in strict passes, and where side by side they have no room."""
+        return self.strict or past + len(work.tokens) + len(work.draft) > self.kv.context
+
     def _keep(self, work: Work, held: Held, path: Sequence[int]) -> None:
         slot, past = held
         start = past + len(work.tokens)
-        if not self.strict:
+        if not self._as_chains(work, past):
             if tuple(path) != tuple(range(len(path))):
                 self.kv.move(slot, start, [start + node for node in path])
         elif tuple(path) != paths(work.draft)[0][: len(path)]:
             with torch.inference_mode():  # another chain lies there now: once more, in the same shape
-                for piece in _chain(slot, [work.draft.tokens[node] for node in path], start, STRICT_ROWS):
+                for piece in _chain(slot, [work.draft.tokens[node] for node in path], start, self._rows):
                     self._shape([piece]).run([piece])
 
     def _shape(self, given: Sequence[Piece]) -> Shape:

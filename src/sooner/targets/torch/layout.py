@@ -126,5 +126,5 @@ def _side_chains(draft: Draft, first: int, start: int) -> list[Chain]:
 
 
 def consecutive(rows: Sequence[int]) -> bool:
-    """Whether ``rows`` count up by one."""
-    return rows[-1] - rows[0] == len(rows) - 1
+    """Whether ``rows`` count up by one (the same row again, as padding, does not)."""
+    return rows[-1] - rows[0] == len(rows) - 1 and (len(rows) < 2 or rows[-1] != rows[-2])
