@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from serving import MESSAGES, client, raw, serving, toy_engine
 
+from commandline import Toy, invoke
 from sooner.errors import InvalidRequest
 from sooner.server import Settings
 from sooner.trace import Trace
@@ -125,3 +126,17 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
         with pytest.raises(InvalidRequest, match=r"no traces can be kept in .* give another --trace-dir"):
             TraceFolder(path)
+
+
+def test_the_options_are_refused_before_a_model_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = {
+        ("--trace-keep", "3"): "add --trace-dir",
+        ("--trace-mb", "3"): "add --trace-dir",
+        ("--trace-dir", str(tmp_path / "file")): "give another --trace-dir",
+    }
+    for options, message in refused.items():
+        toy = Toy()
+        result = invoke("serve", "--port", "0", *options, load=toy)
+        assert (result.code, toy.loads, len(result.err.splitlines())) == (2, 0, 1)
+        assert message in result.err
