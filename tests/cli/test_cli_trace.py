@@ -80,6 +80,9 @@ def test_show_says_what_was_cut_off(recorded: Path, tmp_path: Path) -> None:
     cut.write_bytes(recorded.read_bytes()[:-400])
     assert "was cut off: it has no footer" in trace("show", cut).err
     assert "was cut off" in trace("stats", cut).err
+    cut.write_text(recorded.read_text("utf-8").splitlines()[0], encoding="utf-8")
+    early = trace("show", cut, code=2)
+    assert (early.out, "ends before its first step" in early.err) == ("", True)
     failed = changed(recorded, tmp_path / "failed.jsonl", lambda records: records[-1].update(error="no power"))
     assert "ends with an error: no power" in trace("show", failed).err
 

@@ -69,7 +69,9 @@ def show(
 
     end = None if everything else first + count
     if not show_trace(tables(), file, choice, first, end):
-        raise InvalidRequest(f"{file} has no step {first} of answer {choice}: lower --from or --choice")
+        if first or choice:
+            raise InvalidRequest(f"{file} has no step {first} of answer {choice}: lower --from or --choice")
+        raise InvalidRequest(f"{file} ends before its first step: record it again")
 
 
 @app.command()

@@ -53,7 +53,6 @@ def show_trace(console: Console, path: Path, choice: int, first: int, end: int |
     """Print steps ``first`` to ``end`` of an answer; False if there is none. Reads the file twice, holds a block."""
     marks, shown, more = _Marks(), 0, False
     with Trace(path) as trace:
-        _facts(console, trace)
         detokenizer = Detokenizer(trace.pieces.token_bytes)
         for record in trace:
             if record["choice"] != choice or record["index"] < first:
@@ -61,13 +60,15 @@ def show_trace(console: Console, path: Path, choice: int, first: int, end: int |
             if end is not None and record["index"] >= end:
                 more = True
                 break
+            if not shown:
+                _facts(console, trace)
             shown += 1
             console.print(_marked(record, trace.pieces, detokenizer, marks), end="", soft_wrap=True)
+        if not shown:
+            return False
         console.print(printable(detokenizer.flush()) + "\n", markup=False)
         trace.skip()
         footer = trace.footer
-    if not shown:
-        return False
     console.print(marks.legend())
     console.print()
     _steps(console, path, choice, first, end)
