@@ -94,6 +94,7 @@ def _speed(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         ]
         axes.errorbar(at, middle, error, fmt="o", color=_COLOURS[0], markersize=3.5, linewidth=1, label="measured")
         axes.axhline(1.0, color="#999999", linewidth=0.7)
+        axes.set_xticks(at)
         axes.set_title(f"{drafter.partition(':')[0]}, T = {temperature:g}", fontsize=9)
         axes.set_xlabel("draft length γ")
         if i == 0:
