@@ -32,7 +32,7 @@ SIZES: dict[str, dict[str, int]] = {
     "1b": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32},
     "8b": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32},
 }
-WAYS: dict[str, dict[str, bool]] = {"free": {}, "compiled": {"compile": True}, "strict": {"strict": True}}
+WAYS: dict[str, dict[str, Any]] = {"free": {}, "compiled": {"compile": True}, "strict": {"strict": True}}
 
 
 class NoText:

@@ -54,7 +54,8 @@ def test_a_bushy_draft_at_the_end_of_the_context(tmp_path: Path, eager: None) ->
     nodes = 12
     draft = Draft(tuple(range(20, 20 + nodes)), (ROOT,) * nodes, (0.5,) * nodes, ("t",) * nodes)
     found = []
-    for options in ({"compile": True}, {}):
+    choices: tuple[dict[str, Any], ...] = ({"compile": True}, {})
+    for options in choices:
         target = open_target(folder, context=512, **options)
         session = target.open()
         target.score([Work(session, tuple(i % V for i in range(510)), logits=False)])
@@ -64,7 +65,7 @@ def test_a_bushy_draft_at_the_end_of_the_context(tmp_path: Path, eager: None) ->
         session.sync(session.tokens[:511])
         rows.append(target.score([Work(session, (9,))])[0].logits.copy())
         found.append(np.concatenate(rows))
-    assert np.allclose(*found, atol=2e-4)
+    assert np.allclose(found[0], found[1], atol=2e-4)
 
 
 @pytest.fixture
