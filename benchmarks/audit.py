@@ -32,7 +32,7 @@ def main() -> None:
     for run in range(arguments.runs):
         prompt = engine.request(PROMPTS[run % len(PROMPTS)]).prompt
         rows = RememberedRows(engine.target, prompt)
-        draws = Draws(engine.target, engine.codec, prompt, rows)
+        draws = Draws(rows)
         rule, shape = RULES[run % 2], tuple(SHAPES)[run // 2 % 2]
         clean = check_rule(draws, rule, shape, count=arguments.clean, seed=100 + run, among=TESTS)
         biased = check_rule(draws, *SAMPLED_CONTROL, count=arguments.draws, seed=100 + run, among=TESTS)

@@ -123,6 +123,28 @@ def test_a_drafter_that_the_model_cannot_have_is_left_out_of_all_and_said() -> N
     assert "left out: there is no table" in " ".join(result.out.split())
 
 
+def test_a_drafter_that_is_asked_for_and_cannot_be_had_is_refused() -> None:
+    result = invoke("audit", "--draft", "table", "--draft", "suffix", *NO_LAWS)
+    assert result.code == 2
+    assert "--draft table: there is no table" in " ".join(result.err.split())
+
+
+def test_what_was_found_is_kept_until_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sooner.cli import audit_view
+    from sooner.errors import InvalidRequest
+
+    def full(path: Path, text: str) -> None:
+        raise InvalidRequest("the disk is full")
+
+    arguments = ("audit", *SHORT, *NO_LAWS, "--json", str(tmp_path / "a.json"))
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_view, "write_result", full)
+        assert invoke(*arguments).code == 2
+    again = invoke(*arguments)
+    assert again.code == 0
+    assert "going on where it ended" in again.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

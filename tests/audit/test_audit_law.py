@@ -9,8 +9,8 @@ from sooner.audit import law
 from sooner.audit.controls import PlainResidual
 from sooner.audit.law import CONTROLS, SAMPLED_CONTROL, SHAPES, Draws, RememberedRows, check_rule, exact_laws
 from sooner.targets.toy import ToyTarget
-from sooner.types import Draft
-from toy import ToyCodec, V
+from sooner.types import Draft, Work
+from toy import V
 
 PROMPT = [1, 2, 3]
 TESTS = 12
@@ -18,7 +18,7 @@ TESTS = 12
 
 def draws(seed: int = 0) -> Draws:
     target = ToyTarget(V, seed=seed)
-    return Draws(target, ToyCodec(), PROMPT, RememberedRows(target, PROMPT))
+    return Draws(RememberedRows(target, PROMPT))
 
 
 def test_enumeration_clears_the_exact_rules_and_catches_the_biased_ones() -> None:
@@ -68,7 +68,7 @@ def test_both_acceptance_and_rejection_are_met_and_all_three_tests_count() -> No
 
 def test_drafts_are_honest_and_wrong() -> None:
     sample = draws()
-    text = tuple(PROMPT)
+    text = (0,)
     p, q = sample.law(text), sample.q(text)
     assert q.sum() == pytest.approx(1.0)
     assert sum(p.values()) == pytest.approx(1.0)
@@ -88,13 +88,23 @@ def test_remembered_rows_are_the_target_s_and_scored_once() -> None:
     rows = RememberedRows(target, PROMPT)
     draft = Draft((4, 5, 6), (-1, 0, -1), (0.5,) * 3, ("x",) * 3)
     before = Counting.passes
-    first = rows.rows(tuple(PROMPT), draft).logits
+    first = rows.rows((0,), draft).logits
     assert Counting.passes == before + 1
-    again = rows.rows(tuple(PROMPT), draft).logits
+    again = rows.rows((0,), draft).logits
     assert Counting.passes == before + 1
     fresh = RememberedRows(ToyTarget(V), PROMPT)
-    wanted = [fresh.row((*PROMPT, *path)) for path in ((), (4,), (4, 5), (6,))]
+    wanted = [fresh.row((0, *path)) for path in ((), (4,), (4, 5), (6,))]
     assert np.array_equal(first, again)
     assert np.array_equal(first, np.stack(wanted))
     rows.close()
     assert target.used_tokens == 0
+
+
+def test_large_vocabularies_are_cut_to_what_is_likely_and_the_rows_stay_the_model_s() -> None:
+    target = ToyTarget(2000, sharpness=4.0)
+    rows = RememberedRows(target, PROMPT)
+    assert 64 <= rows.vocab_size <= 256
+    assert list(rows.ids) == sorted(set(rows.ids.tolist()))
+    (whole,) = ToyTarget(2000, sharpness=4.0).score([Work(ToyTarget(2000).open(), (1, 2, 3, int(rows.ids[7])))])
+    assert np.array_equal(rows.row((0, 7)), whole.logits[0][rows.ids])
+    assert int(np.argmax(rows.row((0,)))) in Draws(rows).law((0,))

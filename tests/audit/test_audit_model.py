@@ -37,7 +37,8 @@ def test_the_default_model_is_identical_and_what_is_broken_is_caught() -> None:
     assert not engine.busy
     prompt = engine.request(PROMPTS[1]).prompt
     rows = RememberedRows(engine.target, prompt)
-    found = check_rule(Draws(engine.target, engine.codec, prompt, rows), "block", "tree", count=8, among=12)
+    found = check_rule(Draws(rows), "block", "tree", count=8, among=12)
     rows.close()
+    assert 64 <= rows.vocab_size <= 256
     assert not found.rejected
     assert found.accepted > 0

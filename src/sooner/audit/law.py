@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sooner import tree
 from sooner.audit.controls import PlainResidual, UncappedRatio
@@ -28,7 +29,7 @@ from sooner.audit.statistics import Cells, CountTest, goodness
 from sooner.protocols import Session, Target, Verifier
 from sooner.sampling import Processor
 from sooner.sequence import Sequence as Choice
-from sooner.text import TextCodec
+from sooner.text import Detokenizer
 from sooner.types import EMPTY_DRAFT, Draft, Logits, Probabilities, Request, Rows, Sampling, Work
 from sooner.verify import create_verifier
 
@@ -92,42 +93,69 @@ def exact_laws(rules: Sequence[str]) -> list[ExactLaw]:
 
 
 class RememberedRows:
-    """A target's rows by the text before them, each scored once: thousands of short texts need few passes.
+    """A target's rows below ``prompt``, each scored once and then remembered, over the tokens that are likeliest there.
 
-    Holds a session of its own below ``prompt``; `close` it.
+    Thousands of short texts then need few passes, and rows of a few hundred tokens instead of the whole vocabulary. A
+    text is numbered within ``ids`` (ascending token ids, at most `_WORDS`), and begins with one 0 for the whole prompt.
+    Holds a session of its own; `close` it.
     """
 
     def __init__(self, target: Target, prompt: Sequence[int]) -> None:
         self._target = target
+        self._prompt = tuple(prompt)
         self._session = target.open(salt="sooner.audit.law")
         self._rows: dict[Tokens, Logits] = {}
-        if len(prompt) > 1:
-            self._session.sync(prompt[:-1])
-            known = len(self._session.tokens)
-            for at in range(known, len(prompt) - 1, _CHUNK):
-                work = Work(self._session, tuple(prompt[at : min(at + _CHUNK, len(prompt) - 1)]), logits=False)
-                target.score([work])
+        head = self._prompt[:-1]
+        self._session.sync(head)
+        for at in range(len(self._session.tokens), len(head), _CHUNK):
+            target.score([Work(self._session, head[at : at + _CHUNK], logits=False)])
+        self.ids = self._likeliest() if target.vocab_size > _WORDS else np.arange(target.vocab_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the length of a row here."""
+        return len(self.ids)
 
     def close(self) -> None:
         """Free the session's cache."""
         self._session.close()
 
-    def row(self, tokens: Tokens) -> Logits:
-        """The row after ``tokens``, ``[V]``."""
-        found: Logits = self.rows(tokens, EMPTY_DRAFT).logits[0]
+    def row(self, text: Tokens) -> Logits:
+        """The row after ``text``, ``[V]``."""
+        found: Logits = self.rows(text, EMPTY_DRAFT).logits[0]
         return found
 
-    def rows(self, tokens: Tokens, draft: Draft) -> Rows:
-        """What the target returns for ``draft`` below ``tokens``."""
-        texts = [tokens, *(tokens + tuple(draft.tokens[i] for i in draft.path(node)) for node in range(len(draft)))]
-        if any(text not in self._rows for text in texts):
-            self._session.sync(tokens[:-1])
-            pending = tokens[len(self._session.tokens) :]
-            rows = self._target.score([Work(self._session, pending, draft)])[0].logits
-            for text, row in zip(texts, rows, strict=True):
-                self._rows.setdefault(text, row.copy())
-        return Rows(np.stack([self._rows[text] for text in texts]))
+    def rows(self, text: Tokens, draft: Draft) -> Rows:
+        """What the target returns for ``draft`` below ``text``, over ``ids``."""
+        texts = [text, *(text + tuple(draft.tokens[i] for i in draft.path(node)) for node in range(len(draft)))]
+        if any(one not in self._rows for one in texts):
+            known = self._prompt + self._named(text[1:])
+            scored = self._score(known, replace(draft, tokens=self._named(draft.tokens), q={}))
+            for one, row in zip(texts, scored, strict=True):
+                self._rows.setdefault(one, row[self.ids])
+        return Rows(np.stack([self._rows[one] for one in texts]))
 
+    def _named(self, tokens: Tokens) -> Tokens:
+        return tuple(int(self.ids[token]) for token in tokens)
+
+    def _score(self, known: Tokens, draft: Draft) -> Logits:
+        self._session.sync(known[:-1])
+        work = Work(self._session, known[len(self._session.tokens) :], draft)
+        return self._target.score([work])[0].logits
+
+    def _likeliest(self) -> NDArray[np.int64]:
+        """The likeliest tokens after the prompt and after each of the three likeliest of these."""
+        each = _WORDS // 4
+        first = np.argsort(-self._score(self._prompt, EMPTY_DRAFT)[0], kind="stable")[:each]
+        found = [first]
+        for token in first[:3].tolist():
+            row = self._score((*self._prompt, token), EMPTY_DRAFT)[0]
+            found.append(np.argsort(-row, kind="stable")[:each])
+        return np.unique(np.concatenate(found))
+
+
+_WORDS = 256
+"""The most tokens that a remembered row holds."""
 
 _CHUNK = 256
 _LENGTH = 5
@@ -142,18 +170,16 @@ class Draws:
     cells few and full.
     """
 
-    def __init__(self, target: Target, codec: TextCodec, prompt: Sequence[int], rows: RememberedRows) -> None:
+    def __init__(self, rows: RememberedRows) -> None:
         sampling = Sampling(temperature=1.5, top_k=4, max_tokens=_LENGTH, ignore_eos=True, verify="rejection")
-        self.request = Request(tuple(prompt), sampling)
-        self._target = target
-        self._codec = codec
+        self.request = Request((0,), sampling)
         self._rows = rows
-        self._processor = self._processing(self.request, 0)
+        self._processor = self._processing(0)
         self._laws: dict[Tokens, dict[int, float]] = {}
         self._q: dict[Tokens, Probabilities] = {}
 
     def law(self, text: Tokens) -> dict[int, float]:
-        """The model's own processed law after ``text`` (prompt included): token to probability."""
+        """The model's own processed law after ``text``: token to probability."""
         if text not in self._laws:
             p = self._processor.law(self._rows.row(text)).p
             self._laws[text] = {int(i): float(p[i]) for i in np.flatnonzero(p)}
@@ -176,10 +202,10 @@ class Draws:
             self.request,
             id=seed,
             seed=seed,
-            processor=self._processing(self.request, seed),
+            processor=self._processing(seed),
             verifier=verifier,
-            detokenizer=self._codec.detokenizer(),
-            context=self._target.context,
+            detokenizer=Detokenizer(lambda token: b""),  # nobody reads these texts
+            context=_CHUNK,
         )
         drafting = sampler(self.q, shape)
         steps: list[Tokens] = []
@@ -195,10 +221,10 @@ class Draws:
         depth = choice.depth_limit
         if coins is None or not depth:
             return EMPTY_DRAFT
-        return tree.sanitise(drafting(text, coins), self._target.vocab_size, depth, _CANDIDATES)
+        return tree.sanitise(drafting(text, coins), self._rows.vocab_size, depth, _CANDIDATES)
 
-    def _processing(self, request: Request, seed: int) -> Processor:
-        return Processor(request.sampling, vocab_size=self._target.vocab_size, seed=seed, prompt=request.prompt)
+    def _processing(self, seed: int) -> Processor:
+        return Processor(self.request.sampling, vocab_size=self._rows.vocab_size, seed=seed, prompt=self.request.prompt)
 
 
 class _Nowhere:

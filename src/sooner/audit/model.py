@@ -43,6 +43,9 @@ _BROKEN = {
 }
 """What the report calls the faults."""
 
+_DRAWN = 10
+"""Texts drawn for a law in the time of a token."""
+
 _TESTS = 3
 """Statistical tests of one rule with drafts of one shape."""
 
@@ -65,8 +68,13 @@ class ModelAudit:
 
     @property
     def work(self) -> int:
-        """All there is to do, in tokens: those compared, and as many as there are texts drawn for the laws."""
-        return planned_tokens(self._settings) + self._settings.draws * len(self._laws)
+        """All there is to do, in tokens: those compared, and one for so many texts drawn as take as long."""
+        return planned_tokens(self._settings) + self._drawing * len(self._laws)
+
+    @property
+    def _drawing(self) -> int:
+        """The work of one rule's texts."""
+        return -(-self._settings.draws // _DRAWN)
 
     @property
     def left(self) -> int:
@@ -74,7 +82,7 @@ class ModelAudit:
         settings, kept = self._settings, 0
         for units in takewhile(lambda units: self._journal.get(units[0].key) is not None, rounds(settings)):
             kept += sum(settings.group * settings.length for u in units if u.drafter and self._journal.get(u.key))
-        kept += sum(settings.draws for law in self._laws if self._journal.get(_key(*law)) is not None)
+        kept += sum(self._drawing for law in self._laws if self._journal.get(_key(*law)) is not None)
         return max(0, self.work - kept)
 
     def run(self, report: Report, told: Told) -> Report:
@@ -158,7 +166,7 @@ class ModelAudit:
         prompt = self._engine.request(self._prompts[0]).prompt
         rows = RememberedRows(self._engine.target, prompt)
         try:
-            draws = Draws(self._engine.target, self._engine.codec, prompt, rows)
+            draws = Draws(rows)
             for rule, shape in self._laws:
                 finding = self._rule(draws, rule, shape)
                 if finding.biased:
@@ -175,7 +183,7 @@ class ModelAudit:
         self._tell(f"{rule}, {shape}")
 
         def drawn() -> None:
-            self._done = min(self._done + 100, before + settings.draws)
+            self._done = min(self._done + 100 // _DRAWN, before + self._drawing)
             self._tell(f"{rule}, {shape}")
 
         def sample() -> dict[str, Any]:
@@ -186,7 +194,7 @@ class ModelAudit:
             return asdict(found)
 
         record = self._kept(_key(rule, shape), sample)
-        self._done = before + settings.draws
+        self._done = before + self._drawing
         return RuleFinding(**{**record, "tests": tuple(CountTest(**test) for test in record["tests"])})
 
     # -- both --------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Settings:
     drafters: tuple[str, ...] = ()
     seed: int = 0
     rules: tuple[str, ...] = ("rejection", "block")
-    draws: int = 4000
+    draws: int = 20_000
     fault: str = ""
 
     @property
@@ -39,7 +39,7 @@ class Settings:
         return max(self.batches)
 
 
-QUICK = Settings(tokens=6_000, length=32, temperatures=(0.0, 0.8), draws=500)
+QUICK = Settings(tokens=6_000, length=32, temperatures=(0.0, 0.8), draws=2_000)
 """About two minutes with the default model on two cores."""
 
 

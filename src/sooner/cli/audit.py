@@ -6,8 +6,9 @@ Knows how options become settings and prompts. Does not know how an audit is run
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from sooner.cli.results import prove_writable
 from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from sooner.audit.drafters import Drafters
     from sooner.audit.page import Told
     from sooner.audit.plan import Settings
     from sooner.engine import Engine
@@ -63,15 +65,15 @@ def audit(
             prove_writable(Path(out))
     settings = _settings(context.params)
     prompts = _prompts(file)
+    tell = partial(show, json=json, html=html)
     if url:
         from sooner.cli.audit_server import audit_server
 
-        report: Told = audit_server(context, settings, prompts)
+        report: Told = audit_server(context, settings, prompts, tell)
     else:
         if plain is not None:
             raise InvalidRequest("--plain goes with --url: it is what a server is told", "plain")
-        report = _audit_model(context, settings, prompts, quick=quick)
-    show(report, json, html)
+        report = _audit_model(context, settings, prompts, tell)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 
@@ -115,8 +117,9 @@ def _prompts(file: str | None) -> list[tuple[Prompt, str]]:
 
 
 def _audit_model(
-    context: typer.Context, settings: Settings, found: Sequence[tuple[Prompt, str]], *, quick: bool
+    context: typer.Context, settings: Settings, found: Sequence[tuple[Prompt, str]], tell: Callable[[Told], None]
 ) -> Told:
+    """Audit, and ``tell`` before what was found is forgotten."""
     from sooner.audit.controls import FAULTS, BrokenTarget
     from sooner.audit.journal import open_journal
     from sooner.audit.model import ModelAudit
@@ -126,7 +129,7 @@ def _audit_model(
 
     engine = _load(context, settings)
     prompts = _usable(engine, found)
-    drafters = _drafters(engine, settings, asked=bool(context.params["draft"]))
+    drafters = _drafters(engine, settings, asked=context.params["draft"] or ())
     settings = replace(settings, drafters=drafters.names)
     if settings.fault:
         engine.target = BrokenTarget(engine.target, FAULTS[settings.fault])
@@ -137,7 +140,7 @@ def _audit_model(
         machine={},
         settings=asdict(settings),
         prompts=len(prompts),
-        refused=drafters.refused if not context.params["draft"] else {},
+        refused=drafters.refused,
     )
     started = time.monotonic()
     with open_journal(
@@ -151,6 +154,7 @@ def _audit_model(
         with watching("auditing", work.work, work.work - left) as told:
             work.run(report, told)
         report.machine, report.seconds = stamp(), time.monotonic() - started
+        tell(report)
         journal.done()
     return report
 
@@ -185,14 +189,15 @@ def _usable(engine: Engine, found: Sequence[tuple[Prompt, str]]) -> list[Prompt]
     return kept
 
 
-def _drafters(engine: Engine, settings: Settings, *, asked: bool) -> Any:
-    from sooner.audit.drafters import STANDARD, Drafters
+def _drafters(engine: Engine, settings: Settings, *, asked: Sequence[str]) -> Drafters:
+    """The drafters, those in ``all`` that the model cannot have left out. Raises `DraftError` for others."""
+    from sooner.audit.drafters import Drafters
     from sooner.errors import DraftError
 
     drafters = Drafters(engine, settings.drafters)
-    refused = {name: why for name, why in drafters.refused.items() if asked and name not in STANDARD}
-    for name, why in refused.items():
-        raise DraftError(f"--draft {name}: {why}")
+    for name, why in drafters.refused.items():
+        if name in asked:
+            raise DraftError(f"--draft {name}: {why}")
     return drafters
 
 

@@ -124,7 +124,7 @@ Draws = Annotated[
         min=0,
         metavar="N",
         rich_help_panel=_WORKLOAD,
-        help="Texts drawn under each ratio rule; 0 leaves them out. (default: 4000, with --quick 500)",
+        help="Texts drawn under each ratio rule; 0 leaves them out. (default: 20000, with --quick 2000)",
     ),
 ]
 Drafters = Annotated[

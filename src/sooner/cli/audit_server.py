@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from sooner.audit.asking import Asker
+    from sooner.audit.page import Told
     from sooner.audit.plan import Settings
     from sooner.audit.server_report import ServerReport
     from sooner.prompt import Prompt
@@ -30,8 +31,10 @@ _HERE = (*ENGINE, "draft", "budget", "negative_control")
 """Options that only a model on this machine could honour."""
 
 
-def audit_server(context: typer.Context, settings: Settings, found: Sequence[tuple[Prompt, str]]) -> ServerReport:
-    """Ask, compare, report. Raises `RemoteError` if a server cannot be reached, `InvalidRequest` for bad options."""
+def audit_server(
+    context: typer.Context, settings: Settings, found: Sequence[tuple[Prompt, str]], tell: Callable[[Told], None]
+) -> ServerReport:
+    """Ask, compare, ``tell``. Raises `RemoteError` if a server cannot be reached, `InvalidRequest` for bad options."""
     from sooner.audit.journal import open_journal
     from sooner.audit.plan import audit_key
     from sooner.audit.server import ServerAudit
@@ -70,10 +73,11 @@ def audit_server(context: typer.Context, settings: Settings, found: Sequence[tup
             say(f"going on where it ended: {journal.resumed} parts are done (--restart begins anew)")
         with watching("auditing", work.work) as told:
             report.findings = work.run(told)
+        report.machine, report.seconds = stamp(), time.monotonic() - started
+        if plain.model != drafted.model:
+            report.findings.notes[f"the servers call their models {plain.model} and {drafted.model}"] = None
+        tell(report)
         journal.done()
-    report.machine, report.seconds = stamp(), time.monotonic() - started
-    if plain.model != drafted.model:
-        report.findings.notes[f"the servers call their models {plain.model} and {drafted.model}"] = None
     return report
 
 
