@@ -59,6 +59,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     run.add_argument("--part", default="1/1", help="the K-th of N parts of the prompts", metavar="K/N")
     run.add_argument("--minutes", type=float, default=0.0, help="begin no prompt after so many (0: no limit)")
     run.add_argument("--max-tokens", type=int, default=128, help="new tokens of each text")
+    run.add_argument("--eager", action="store_true", help="vLLM without compiling: starts sooner, runs slower")
     run.add_argument("--model", help="a .gguf file that every peer reads; by default the built-in model")
     run.add_argument("--questions", default=str(SPEC_BENCH), help="the prompts: question.jsonl of Spec-Bench")
     for command in (run, commands.add_parser("table", help="show the result")):
@@ -84,10 +85,15 @@ class Run:
             "folder": str(expanded(gguf)),
             "context": CONTEXT,
             "threads": len(os.sched_getaffinity(0)),
+            "eager": options.eager,
         }
-        self.result = Result(options.result, {"model": files.name, "max_tokens": options.max_tokens})
+        told = {"model": files.name, "max_tokens": options.max_tokens, "eager": options.eager}
+        self.result = Result(options.result, told)
         self.workers: dict[tuple[str, str], Worker] = {}
-        wanted = {OWN, *options.peers.split(",")} if options.peers else {peer.name for peer in PEERS}
+        known = {peer.name for peer in PEERS}
+        wanted = {OWN, *options.peers.split(",")} if options.peers else known
+        if unknown := wanted - known:
+            raise SystemExit(f"no peer {', '.join(sorted(unknown))}: there are {', '.join(sorted(known))}")
         for peer in PEERS:
             if peer.name in wanted:
                 self._start(peer, stack)

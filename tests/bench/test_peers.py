@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import compare
 import peers_link
 import peers_table
 import pytest
@@ -141,6 +142,34 @@ def test_pairs_are_of_one_piece() -> None:
     ]
     assert row.decoding is not None
     assert row.decoding.value == pytest.approx(3.0)
+
+
+def test_an_answer_is_cut_where_it_falls_into_a_loop() -> None:
+    ticks = [(1, 0.5), *((n, 0.5 + 0.1 * (n - 1)) for n in range(2, 61))]
+    ids = [*range(100, 130), *[7, 8] * 15]
+    found = compare._figures({"ids": ids, "ticks": ticks, "seconds": 6.5}, ids)
+    assert (found["tokens"], found["whole_tokens"], found["whole_seconds"]) == (59, 60, 6.5)
+    assert found["seconds"] == pytest.approx(5.9)
+    assert found["fresh_tokens"] == 31, "the first period is ordinary text"
+    assert found["fresh_seconds"] == pytest.approx(3.1)
+    straight = compare._figures({"text": "a b", "count": 60, "ticks": [ticks[0], ticks[-1]], "seconds": 6.5}, ids[:30])
+    assert straight["fresh_tokens"] == straight["tokens"], "no loop, and no ids either"
+
+
+def test_parts_of_the_prompts(tmp_path: Path) -> None:
+    questions = [{"question_id": 5 * i, "category": "ab"[i % 2], "turns": [f"{i}?"]} for i in range(1, 9)]
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
+
+    def chosen(*options: str) -> list[str]:
+        arguments = compare.parse(["run", "--questions", str(path), "--per-category", "3", *options])
+        return [item.id for item in compare.items(arguments)]
+
+    assert len(chosen()) == 6
+    assert sorted(chosen("--part", "1/2") + chosen("--part", "2/2")) == sorted(chosen())
+    assert chosen("--category", "a") == ["10", "20", "30"]
+    with pytest.raises(SystemExit, match="no category c"):
+        chosen("--category", "c")
 
 
 def test_pieces_add_up_and_nothing_is_lost(tmp_path: Path) -> None:
