@@ -39,7 +39,7 @@ class Settings:
         return max(self.batches)
 
 
-QUICK = Settings(tokens=6_000, length=32, temperatures=(0.0, 0.8), draws=2_000)
+QUICK = Settings(tokens=5_000, length=24, temperatures=(0.0, 0.8), draws=2_000)
 """About two minutes with the default model on two cores."""
 
 

@@ -80,7 +80,7 @@ Tokens = Annotated[
         min=1,
         metavar="N",
         rich_help_panel=_WORKLOAD,
-        help="Compare N drafted tokens, all drafters together. (default: 100000, with --quick 6000)",
+        help="Compare N drafted tokens, all drafters together. (default: 100000, with --quick 5000)",
     ),
 ]
 Length = Annotated[
@@ -90,7 +90,7 @@ Length = Annotated[
         min=2,
         metavar="N",
         rich_help_panel=_WORKLOAD,
-        help="Most tokens of one text. (default: 64, with --quick 32)",
+        help="Most tokens of one text. (default: 64, with --quick 24)",
     ),
 ]
 Temperatures = Annotated[
