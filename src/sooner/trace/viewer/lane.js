@@ -12,9 +12,9 @@ const [BAND, AXIS, GAP] = [18, 18, 6];
 const NARROW = 3; // a step of fewer pixels is drawn as a share of its pixel
 
 export class Lane {
-  /** `pick(side, step)` is called for clicks, `peek(side, step or null)` for the pointer. */
-  constructor(canvas, { pick, peek }) {
-    Object.assign(this, { canvas, pick, peek, runs: [], view: [0, 1], chosen: null, playhead: null, paints: {} });
+  /** `pick(side, step)` is called for clicks, `peek(side, step or null)` for the pointer; `hand` shows the time. */
+  constructor(canvas, hand, { pick, peek }) {
+    Object.assign(this, { canvas, hand, pick, peek, runs: [], view: [0, 1], chosen: null, playhead: null, paints: {} });
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.drag(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
@@ -73,7 +73,7 @@ export class Lane {
       const [from, to] = this.view;
       const [begun, ended] = [run.began(step), run.ended(step)];
       const most = 0.9 * (to - from);
-      if (ended > to || begun < from) {
+      if (ended > to || ended < from) {
         const middle = Math.max(begun, (begun + ended - most) / 2);
         this.look(middle - 0.3 * (to - from), middle + 0.7 * (to - from));
       }
@@ -94,10 +94,15 @@ export class Lane {
     this.tall = tall;
     this.axis(context, width, height);
     this.runs.forEach((run, side) => this.strip(context, run, side, side * (tall + GAP), tall));
-    if (this.playhead !== null) {
-      context.fillStyle = this.paints.accent;
-      context.fillRect(this.x(this.playhead) - 0.75, 0, 1.5, height - AXIS);
-    }
+    this.point(this.playhead);
+  }
+
+  /** Show the time of the playback, or none (null). */
+  point(ms) {
+    this.playhead = ms;
+    const x = ms === null || !this.width ? -1 : this.x(ms);
+    this.hand.hidden = x < 0 || x > this.width;
+    this.hand.style.transform = `translateX(${x}px)`;
   }
 
   x(ms) {

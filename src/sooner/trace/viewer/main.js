@@ -18,7 +18,7 @@ const root = document.documentElement;
 const state = { files: [null, null], chosen: [0, 0], reading: null };
 
 const words = new Text($("text"), { choose, peek });
-const lane = new Lane($("lane"), { pick: (side, step) => choose(side, runs()[side].first[step]), peek: peekStep });
+const lane = new Lane($("lane"), $("hand"), { pick: (side, step) => choose(side, runs()[side].first[step]), peek: peekStep });
 const controls = { play: $("play"), scrub: $("scrub"), clock: $("clock"), speed: $("speed"), changed: playing };
 const race = new Race({ left: $("drafted"), right: $("plain"), controls, tick });
 
@@ -106,7 +106,7 @@ function show(begin) {
   const [one, other] = runs();
   $("welcome").hidden = true;
   $("view").hidden = $("other").hidden = false;
-  assign([...origins(one), ...(other ? origins(other) : [])].map(([name]) => name));
+  assign(origins(...runs()).map(([name]) => name));
   const differs = other ? compare() : null;
   $("heads").hidden = !other;
   if (!other) document.querySelector(".compared")?.remove();
@@ -121,19 +121,23 @@ function show(begin) {
 /** What has words in it, and so changes with the language. */
 function describe() {
   const [one] = runs();
+  state.seen = null;
   $("name").textContent = state.files.filter(Boolean).map(({ name }) => name).join("  ·  ");
   document.title = `${state.files[0].name} · sooner`;
   chooser();
   showRun({ model: $("model"), settings: $("settings"), facts: $("facts"), figures: $("figures") }, one);
-  legend($("legend"), origins(one));
+  legend($("legend"), origins(...runs()));
   charts();
   $("phases").replaceChildren(...PHASES.map((name) => make("span", "", swatch(name), t(`phase_${name}`))));
 }
 
+/** The charts of the first run; of two, the one whose token is chosen. */
 function charts() {
-  const [one] = runs();
-  showDepth($("by-depth"), byDepth(one));
-  showLength($("by-length"), byLength(one));
+  const side = runs()[1] ? state.chosen[0] : 0;
+  delete $("charts").dataset.side;
+  if (runs()[1]) $("charts").dataset.side = "AB"[side];
+  showDepth($("by-depth"), byDepth(runs()[side]));
+  showLength($("by-length"), byLength(runs()[side]));
 }
 
 function swatch(name) {
@@ -184,7 +188,9 @@ function verdict(one, other, cost, second) {
 function choose(side, token) {
   const run = runs()[side];
   if (!run?.tokens) return empty();
+  const other = side !== state.chosen[0];
   state.chosen = [side, Math.max(0, Math.min(run.tokens - 1, token))];
+  if (other) charts();
   words.mark(...state.chosen, true);
   lane.choose(side, run.stepOf(state.chosen[1]));
   inspect(...state.chosen);
@@ -211,7 +217,8 @@ function peekStep(side, step) {
 
 function inspect(side, token) {
   const run = runs()[side];
-  if (!run?.tokens) return;
+  if (!run?.tokens || state.seen === `${side}:${token}`) return;
+  state.seen = `${side}:${token}`;
   const step = run.stepOf(token);
   showToken($("token"), run, token);
   showTree($("tree"), run, step, token - run.first[step]);
@@ -226,8 +233,7 @@ function moment(run, step) {
 }
 
 function tick(ms) {
-  lane.playhead = state.files[0] && ms < race.duration ? ms : null;
-  lane.draw();
+  lane.point(ms < race.duration ? ms : null);
 }
 
 function playing(on) {

@@ -9,7 +9,7 @@ import { list } from "./trace.js";
 
 const WINDOW = 600; // tokens that a pane holds: only its end is seen
 const VERDICT = 0.6; // from this part of a step on, its guesses are shown as kept or lost
-const FLASH = 30; // milliseconds below which guesses would only flicker
+const FLASH = { lively: 30, calm: 250 }; // milliseconds below which guesses would only flicker
 
 /** A run as it happened. */
 export class Recorded {
@@ -27,7 +27,7 @@ export class Recorded {
   guesses(ms, speed) {
     const { run } = this;
     const step = above(run.end, ms + run.end[0]);
-    if (step >= run.steps || !run.nodes[step] || run.took(step) / speed < FLASH) return null;
+    if (step >= run.steps || !run.nodes[step] || run.took(step) / speed < (calm() ? FLASH.calm : FLASH.lively)) return null;
     const into = (ms - run.began(step)) / run.took(step);
     if (into < 0) return null;
     const record = run.record(step);

@@ -6,8 +6,9 @@ import { Builder, TraceError } from "./trace.js";
 /** What is kept at most: beyond it the rest of the file is left unread, and the page says so. */
 export const LIMITS = { characters: 96e6, steps: 200_000, line: 32e6 };
 
+const SLICE = 1 << 22;
 const TAIL = 1 << 18;
-const SLICE_MS = 12;
+const SLICE_MS = 16;
 
 /**
  * The runs in a file. `progress(read, size)` is called between pieces; aborting `signal` rejects with its reason.
@@ -19,24 +20,17 @@ export async function read(blob, { progress = () => {}, signal, limits = LIMITS 
   const builder = new Builder(limits);
   const lines = new Lines(limits.line);
   let [done, paused] = [0, performance.now()];
-  const reader = stream(blob, packed, (bytes) => (done += bytes)).getReader();
-  try {
-    for (;;) {
-      const part = await next(reader, builder);
-      if (!part) break;
-      for (const line of lines.push(part)) {
-        if (!builder.add(line)) break;
-        if (performance.now() - paused < SLICE_MS) continue;
-        progress(done, blob.size);
-        await breathe();
-        paused = performance.now();
-        signal?.throwIfAborted();
-      }
-      if (builder.full) break;
+  const texts = decoded(blob, packed, (bytes) => (done += bytes));
+  for (let part = await next(texts, builder); part !== null && !builder.full; part = await next(texts, builder)) {
+    for (const line of lines.push(part)) {
+      if (!builder.add(line)) break;
+      if (performance.now() - paused < SLICE_MS) continue;
+      progress(done, blob.size);
+      await breathe();
+      paused = performance.now();
       signal?.throwIfAborted();
     }
-  } finally {
-    reader.cancel().catch(() => {});
+    signal?.throwIfAborted();
   }
   if (!builder.full) builder.last(lines.rest);
   else if (!packed) builder.tail(await blob.slice(Math.max(0, blob.size - TAIL)).text());
@@ -44,9 +38,9 @@ export async function read(blob, { progress = () => {}, signal, limits = LIMITS 
 }
 
 /** The next piece of text; null at the end. A compressed file that was cut off ends where it was cut. */
-async function next(reader, builder) {
+async function next(texts, builder) {
   try {
-    const { done, value } = await reader.read();
+    const { done, value } = await texts.next();
     return done ? null : value;
   } catch (error) {
     if (!builder.started) throw new TraceError("unreadable", { reason: String(error?.message ?? error) });
@@ -54,15 +48,35 @@ async function next(reader, builder) {
   }
 }
 
-function stream(blob, packed, count) {
-  const counter = new TransformStream({
-    transform(bytes, out) {
-      count(bytes.length);
-      out.enqueue(bytes);
+/** The text of a file, a slice at a time. */
+async function* decoded(blob, packed, count) {
+  const utf8 = new TextDecoder();
+  for await (const bytes of packed ? unpacked(blob, count) : slices(blob, count)) yield utf8.decode(bytes, { stream: true });
+}
+
+async function* slices(blob, count) {
+  for (let at = 0; at < blob.size; at += SLICE) {
+    const bytes = new Uint8Array(await blob.slice(at, at + SLICE).arrayBuffer());
+    count(bytes.length);
+    yield bytes;
+  }
+}
+
+async function* unpacked(blob, count) {
+  const source = slices(blob, count);
+  const stream = new ReadableStream({
+    async pull(out) {
+      const { done, value } = await source.next();
+      if (done) out.close();
+      else out.enqueue(value);
     },
   });
-  const bytes = blob.stream().pipeThrough(counter);
-  return (packed ? bytes.pipeThrough(new DecompressionStream("gzip")) : bytes).pipeThrough(new TextDecoderStream());
+  const reader = stream.pipeThrough(new DecompressionStream("gzip")).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    yield value;
+  }
 }
 
 async function isGzip(blob) {
@@ -77,17 +91,28 @@ async function isGzip(blob) {
 /** Let the browser paint and answer before going on. */
 const breathe = () => new Promise((resolve) => setTimeout(resolve));
 
-/** Cuts pieces of text into lines; `rest` is what has no end yet. */
+/** Cuts pieces of text into lines; `rest` is what has no end yet. A file that begins otherwise than JSON is foreign. */
 class Lines {
   constructor(most) {
-    this.most = most;
-    this.rest = "";
+    Object.assign(this, { most, parts: [], size: 0, begun: false });
+  }
+
+  get rest() {
+    return this.parts.join("");
   }
 
   push(part) {
-    const lines = (this.rest + part).split("\n");
-    this.rest = lines.pop();
-    if (this.rest.length > this.most) throw new TraceError("foreign");
+    const start = this.begun ? "{" : part.trimStart()[0];
+    if (start === undefined) return [];
+    if (start !== "{") throw new TraceError("foreign");
+    this.begun = true;
+    this.parts.push(part);
+    this.size += part.length;
+    if (this.size > this.most) throw new TraceError("foreign");
+    if (!part.includes("\n")) return [];
+    const lines = this.rest.split("\n");
+    this.parts = [lines.pop()];
+    this.size = this.parts[0].length;
     return lines;
   }
 }

@@ -27,11 +27,13 @@ export function figures(run) {
 }
 
 /** How many tokens each origin gave, most first; the drafter first named stands for those who agreed with it. */
-export function origins(run) {
+export function origins(...runs) {
   const counts = new Map();
-  for (const source of run.sources) {
-    const name = run.names[source].split("+")[0];
-    counts.set(name, (counts.get(name) ?? 0) + 1);
+  for (const run of runs) {
+    for (const source of run.sources) {
+      const name = run.names[source].split("+")[0];
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+    }
   }
   return [...counts].sort((one, other) => other[1] - one[1]);
 }
@@ -40,7 +42,8 @@ export function origins(run) {
 export function plainMs(run) {
   const { footer, header } = run;
   const said = footer?.plain_ms;
-  if (Number.isFinite(said) && said > 0) return { ms: said, from: ["steps", "price", "curve"].includes(footer.plain_from) ? footer.plain_from : "said" };
+  if (Number.isFinite(said) && said > 0) return { ms: said, from: ["steps", "curve"].includes(footer.plain_from) ? footer.plain_from : "said" };
+  if (said === null) return null; // the trace knows that it cannot be told
   const later = run.nodes.map((_, step) => step).slice(1);
   const bare = later.filter((step) => run.nodes[step] === 0);
   if (bare.length >= ENOUGH) return { ms: middle(bare.map((step) => run.took(step))), from: "steps" };
