@@ -7,7 +7,8 @@ The first compares one level of candidates: the K smallest E/q under the coupled
 replacement under recursive rejection. The second decodes with chains of g drafts, interleaved with plain decoding, and
 compares the factor with (1 - a^(g+1)) / ((1 - a) (g c + v)), theorem 3.8 of 2211.17192, where that v is 1: a is how
 often the draft foresees the target's token, at every place of the target's own texts; c is a pass of the draft and v
-one of the target over g + 1 rows, in plain passes of the target, each measured alone.
+one of the target over g + 1 rows, in plain passes of the target, measured in turns, between the texts, without the
+rest of decoding.
 
 DRAFT is a model, or `without:20,24`: the default model's GGUF file without those layers.
 """
@@ -34,8 +35,9 @@ from sooner.draft.model import ModelDrafter
 from sooner.loading import open_model
 from sooner.protocols import Target
 from sooner.store.default import default_gguf
+from sooner.targets.openvino.target import OpenVINOTarget
 from sooner.text import TextCodec
-from sooner.types import Draft, Work
+from sooner.types import EMPTY_DRAFT, Draft, Work
 
 WIDTHS = (1, 2, 4, 8)
 
@@ -45,8 +47,8 @@ BEGIN = 3
 SHORTER = 8
 """The last tokens of a text, which are not counted either."""
 
-STEADY = 8
-"""Passes of one shape in a row, of which the first two are not counted: a change of shape has a price of its own."""
+ROUNDS = 8
+"""Turns in which the cost of passes is measured after a text."""
 
 
 def without(layers: Sequence[int], path: Path) -> Path:
@@ -159,29 +161,26 @@ Text = tuple[tuple[int, ...], tuple[int, ...]]
 """Prompt and answer."""
 
 
-def pass_costs(target: Target, draft: Target, known: Sequence[int], chains: Sequence[int]) -> dict[str, float]:
-    """Median ms of passes after ``known``: of the target over one token (as it comes in plain steps) and with g drafts,
-    and of the draft over one token. In turns, in runs of one shape."""
-    shapes: list[tuple[str, Target, int]] = [("plain", target, 0), ("draft", draft, 0)]
-    shapes += [(str(g), target, g) for g in chains]
-    sessions = {name: model.open(salt=name) for name, model, _ in shapes}
-    for name, model, _ in shapes:
-        model.score([Work(sessions[name], tuple(known[:-1]), logits=False)])
-    times: dict[str, list[float]] = {name: [] for name, _, _ in shapes}
-    for _ in range(6):
-        for name, model, g in shapes:
-            tail = tuple(known[-1 - i] for i in range(g))
-            guess = Draft(tail, tuple(range(-1, g - 1)), (0.5,) * g, ("cost",) * g)
-            for i in range(STEADY):
-                begun = time.perf_counter()
-                model.score([Work(sessions[name], tuple(known[-1:]), guess)])
-                if i > 1:
-                    times[name].append(1e3 * (time.perf_counter() - begun))
-                sessions[name].settle(())
-                sessions[name].sync(tuple(known[:-1]))
+def pass_costs(target: Target, draft: Target, known: Sequence[int], g: int) -> tuple[float, float]:
+    """Mean ms of a pass of the draft over one token and of the target over it and ``g`` drafts, after ``known``, in
+    turns as in decoding: g of the one, then one of the other. With g = 0 the second is a plain step's."""
+    tokens, last = tuple(known[:-1]), tuple(known[-1:])
+    sessions = {model: model.open(salt=str(g)) for model in (draft, target)}
+    for model, session in sessions.items():
+        model.score([Work(session, tokens, logits=False)])
+    guess = Draft(tuple(known[-1 - i] for i in range(g)), tuple(range(-1, g - 1)), (0.5,) * g, ("cost",) * g)
+    times: dict[Target, list[float]] = {draft: [], target: []}
+    for round in range(ROUNDS):
+        for model, nodes in [(draft, EMPTY_DRAFT)] * g + [(target, guess)]:
+            begun = time.perf_counter()
+            model.score([Work(sessions[model], last, nodes)])
+            if round >= ROUNDS // 4:  # the first ones change shapes and fill caches
+                times[model].append(1e3 * (time.perf_counter() - begun))
+            sessions[model].settle(())
+            sessions[model].sync(tokens)
     for session in sessions.values():
         session.close()
-    return {name: statistics.median(found) for name, found in times.items()}
+    return statistics.fmean(times[draft] or [0.0]), statistics.fmean(times[target])
 
 
 class Timed(NamedTuple):
@@ -189,22 +188,25 @@ class Timed(NamedTuple):
     because the text is about to end."""
 
     text: tuple[int, ...]
-    seconds: float
-    counted: int
-    passes: int
+    seconds: float = 0.0
+    counted: int = 0
+    passes: int = 0
+    draft_ms: float = 0.0
+    score_ms: float = 0.0
 
 
 def timed(engine: sooner.Engine, prompt: Sequence[int], end: int, **sampling: Any) -> Timed:
     tokens: list[int] = []
-    stamps: list[tuple[float, int]] = []
+    passes: list[tuple[float, int, float, float]] = []
     for step in engine.stream(list(prompt), max_tokens=end, **sampling):
         tokens += step.tokens
-        stamps.append((time.perf_counter(), len(tokens)))
-    middle = [stamp for stamp in stamps[BEGIN - 1 : -1] if stamp[1] < end - SHORTER]
+        passes.append((time.perf_counter(), len(tokens), step.draft_ms, step.score_ms))
+    middle = [entry for entry in passes[BEGIN - 1 : -1] if entry[1] < end - SHORTER]
     if len(middle) < 2:
-        return Timed(tuple(tokens), 0.0, 0, 0)
-    (begun, before), (ended, after) = middle[0], middle[-1]
-    return Timed(tuple(tokens), ended - begun, after - before, len(middle) - 1)
+        return Timed(tuple(tokens))
+    seconds, counted = middle[-1][0] - middle[0][0], middle[-1][1] - middle[0][1]
+    draft_ms, score_ms = (sum(entry[i] for entry in middle[1:]) for i in (2, 3))
+    return Timed(tuple(tokens), seconds, counted, len(middle) - 1, draft_ms, score_ms)
 
 
 def factor(
@@ -216,9 +218,10 @@ def factor(
     temperature: float,
     tokens: int,
     draws: int,
+    ignore_eos: bool,
 ) -> dict[str, Any]:
     """Measured against predicted factor for chains of every length in ``chains``; texts asserted equal."""
-    sampling = {"temperature": temperature, "seed": 1}
+    sampling = {"temperature": temperature, "seed": 1, "ignore_eos": ignore_eos}
     drafter = ModelDrafter(
         "draft",
         open_model=lambda path: other,
@@ -228,14 +231,19 @@ def factor(
         width=1,
         thrifty=False,
     )
+    for model in (engine.target, other[0]):
+        if isinstance(model, OpenVINOTarget):
+            model.lanes.build((2, 4, 8))  # as in long use, and not in the middle of a measurement
     found: dict[int, list[Timed]] = {g: [] for g in (0, *chains)}
     texts: list[Text] = []
+    costs: dict[int, list[tuple[float, float]]] = {g: [] for g in found}
     order = list(found)
     for number, prompt in enumerate([asked[0], *asked]):  # the first time to warm up
         runs = {}
         for g in order[number % len(order) :] + order[: number % len(order)]:
             engine.drafter, engine.controller = (drafter if g else None), FixedController(g)
             runs[g] = timed(engine, prompt, tokens, **sampling)
+            costs[g].append(pass_costs(engine.target, other[0], (*prompt, *runs[g].text), g))
         assert len({run.text for run in runs.values()}) == 1, "a draft changed a text"
         if number and min(run.counted for run in runs.values()) > SHORTER:
             texts.append((prompt, runs[0].text))
@@ -245,14 +253,27 @@ def factor(
     if not texts:
         raise SystemExit("no text is long enough: give more --tokens")
     a = acceptance(engine, other[0], texts, temperature=temperature, draws=draws)
-    middle = texts[0][0] + texts[0][1]
-    ms = pass_costs(engine.target, other[0], middle, chains)
+    ms = {g: tuple(statistics.fmean(cost[i] for cost in costs[g][1:]) for i in (0, 1)) for g in found}
     chain = [_compared(g, a, ms, found) for g in chains]
-    return {"temperature": temperature, "texts": len(texts), "acceptance": round(a, 3), "chains": chain}
+    return {
+        "temperature": temperature,
+        "texts": len(texts),
+        "acceptance": round(a, 3),
+        "plain_ms": _step_ms(found[0]),
+        "chains": chain,
+    }
 
 
-def _compared(g: int, a: float, ms: dict[str, float], found: dict[int, list[Timed]]) -> dict[str, Any]:
-    c, v = ms["draft"] / ms["plain"], ms[str(g)] / ms["plain"]
+def _step_ms(runs: Sequence[Timed]) -> dict[str, float]:
+    """Milliseconds of a step, and what of it went into drafting and into the target's pass, means."""
+    passes = sum(run.passes for run in runs)
+    parts = {"step": 1e3 * sum(run.seconds for run in runs), "draft": sum(run.draft_ms for run in runs)}
+    parts["score"] = sum(run.score_ms for run in runs)
+    return {name: round(ms / passes, 2) for name, ms in parts.items()}
+
+
+def _compared(g: int, a: float, ms: dict[int, tuple[float, ...]], found: dict[int, list[Timed]]) -> dict[str, Any]:
+    c, v = ms[g][0] / ms[0][1], ms[g][1] / ms[0][1]
     expected = sum(a**i for i in range(g + 1))
     predicted = expected / (g * c + v)
     plain = [run.seconds for run in found[0]]
@@ -264,6 +285,8 @@ def _compared(g: int, a: float, ms: dict[str, float], found: dict[int, list[Time
         "drafts": g,
         "c": round(c, 3),
         "v": round(v, 3),
+        "pass_ms": {"draft": round(ms[g][0], 2), "target": round(ms[g][1], 2), "plain": round(ms[0][1], 2)},
+        "in_use_ms": _step_ms(found[g]),
         "tokens_per_pass": round(counted / passes, 3),
         "expected_tokens_per_pass": round(expected, 3),
         "predicted": round(predicted, 3),
@@ -281,38 +304,43 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=16)
     parser.add_argument("--chains", type=int, nargs="+")
     parser.add_argument("--texts", type=int, default=12)
+    parser.add_argument("--prompts", type=Path, help="one a line (default: Spec-Bench)")
+    parser.add_argument("--threads", type=int, help="of both models (default: OpenVINO chooses)")
+    parser.add_argument("--ignore-eos", action="store_true")
     parser.add_argument("--keep")
     options = parser.parse_args()
-    engine = sooner.load(options.model, draft=None, pool_tokens=8192)
+    engine = sooner.load(options.model, draft=None, pool_tokens=8192, threads=options.threads)
     with tempfile.TemporaryDirectory() as folder:
         draft = options.draft
         if draft.startswith("without:"):
             layers = [int(layer) for layer in draft.removeprefix("without:").split(",")]
             draft = str(without(layers, Path(folder) / "pruned.gguf"))
-        other = open_model(draft, pool_tokens=8192)
+        other = open_model(draft, pool_tokens=8192, threads=options.threads)
         runs = []
         for t in options.temperature:
             if options.chains:
                 found = factor(
                     engine,
                     other,
-                    asked(engine, options.texts),
+                    asked(engine, options.texts, options.prompts),
                     options.chains,
                     temperature=t,
                     tokens=options.tokens,
                     draws=options.draws,
+                    ignore_eos=options.ignore_eos,
                 )
             else:
                 found = measure(engine, other[0], temperature=t, tokens=options.tokens, draws=options.draws)
             runs.append(found)
             print(found, flush=True)
     if options.keep:
-        keep(options.keep, {"model": options.model, "draft": options.draft, "runs": runs})
+        keep(options.keep, {"model": options.model, "draft": options.draft, "threads": options.threads, "runs": runs})
 
 
-def asked(engine: sooner.Engine, count: int) -> list[tuple[int, ...]]:
-    """Prompts of at most 200 tokens, by turns from every category."""
-    found = [engine.request(prompt).prompt for kept in prompts(2).values() for prompt in kept]
+def asked(engine: sooner.Engine, count: int, file: Path | None) -> list[tuple[int, ...]]:
+    """Prompts of at most 200 tokens, without a file by turns from every category."""
+    texts = file.read_text(encoding="utf-8").splitlines() if file else [q for kept in prompts(2).values() for q in kept]
+    found = [engine.request(prompt).prompt for prompt in texts]
     return [prompt for prompt in found if len(prompt) <= 200][:count]
 
 

@@ -2,6 +2,9 @@
 
     python benchmarks/small_pair.py FOLDER [--minutes 4]
 
+    python benchmarks/draft_pairs.py FOLDER/draft.gguf --model FOLDER/target.gguf --prompts FOLDER/prompts.txt
+        --ignore-eos --chains 1 2 4 --temperature 0 0.8 --tokens 96
+
 The text is the language reference that comes with Python. Needs the extra `train`; goes by the processor's time, one
 thread, and a second call with the same folder does nothing.
 """
@@ -28,11 +31,11 @@ from sooner.train.pruned import DecoderLayer, PrunedShape, causal
 
 VOCABULARY = 1024
 END = "<|end|>"
-LENGTH = 128
+LENGTH, BATCH = 128, 2
 HEAD = 64
 CONTEXT = 1024
 
-SIZES = {"target": (448, 12, 0.8), "draft": (192, 2, 0.2)}
+SIZES = {"target": (384, 10, 0.85), "draft": (192, 2, 0.15)}
 """Hidden size, layers, and the share of the time for each."""
 
 
@@ -107,7 +110,7 @@ def train(model: Small, ids: Tensor, seconds: float, seed: int) -> float:
     batches = 0
     while (share := (time.process_time() - begun) / seconds) < 1.0:
         optimiser.param_groups[0]["lr"] = 2e-3 * min(1.0, (batches + 1) / 50, 2.0 * (1.02 - share))
-        starts = torch.randint(len(ids) - LENGTH - 1, (8,), generator=chance).tolist()
+        starts = torch.randint(len(ids) - LENGTH - 1, (BATCH,), generator=chance).tolist()
         windows = torch.stack([ids[at : at + LENGTH + 1] for at in starts])
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(windows[:, :-1])
@@ -121,7 +124,7 @@ def train(model: Small, ids: Tensor, seconds: float, seed: int) -> float:
         mean = 0.95 * mean + 0.05 * now if mean else now
         if share - told > 0.1:
             told = share
-            print(f"{share:.0%}: {batches * 8 * LENGTH:,} tokens, loss {mean:.3f}", flush=True)
+            print(f"{share:.0%}: {batches * BATCH * LENGTH:,} tokens, loss {mean:.3f}", flush=True)
     return mean
 
 
@@ -191,6 +194,8 @@ def main() -> None:
     core = learn_tokens(paragraphs)
     ids = torch.tensor([token for part in paragraphs for token in (*core.encode(part).ids, 0)])
     print(f"{len(ids):,} tokens of text")
+    openings = [" ".join(part.split()[:8]) for part in paragraphs[:: len(paragraphs) // 24]]
+    (options.folder / "prompts.txt").write_text("\n".join(openings), encoding="utf-8")
     for seed, (name, (size, layers, share)) in enumerate(SIZES.items()):
         path = options.folder / f"{name}.gguf"
         if path.exists():

@@ -208,7 +208,7 @@ class _Run:
         if context.noise is not None:
             position = len(context.tokens) - context.prompt_length + len(self.path)
             strength = q / context.noise(position, ids.tolist())
-        order = np.argsort(-strength, kind="stable")[:width]
+        order = _largest(strength, width)
         shares = strength[order] / strength.sum()
         return ids[order].tolist(), shares.tolist()
 
@@ -229,6 +229,15 @@ class _Run:
             return EMPTY_DRAFT
         sources = (name,) * len(self.tokens)
         return Draft(tuple(self.tokens), tuple(self.parents), tuple(self.confidence), sources, self.q)
+
+
+def _largest(values: Probabilities, count: int) -> NDArray[np.intp]:
+    """The places of the ``count`` largest values, best first, of equal ones the first; of tens of thousands only these
+    are sorted."""
+    places = np.arange(len(values))
+    if count < len(values):
+        places = np.flatnonzero(values >= np.partition(values, -count)[-count])
+    return places[np.argsort(-values[places], kind="stable")][:count]
 
 
 class Processors:
