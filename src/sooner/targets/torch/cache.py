@@ -22,7 +22,7 @@ from sooner.targets.torch.attention import Attending
 __all__ = ["OLDEST", "TOO_NEW", "Port", "check_version", "inner", "refuse_state"]
 
 OLDEST, TOO_NEW = (4, 57), (6,)
-"""transformers from this version on and before that one; the test suite runs on both ends."""
+"""transformers from this version on and before that one. The test suite runs on 5.5; every load checks its model."""
 
 _NAME = "sooner"
 _HOW = {"scaling": "scaling", "sliding_window": "window", "softcap": "softcap", "s_aux": "sinks"}
