@@ -19,7 +19,8 @@ EVIL = """<img src=x onerror="document.title='bad'"><script>document.title='bad'
 
 
 def give(page: Any, path: Path) -> None:
-    """As the picker does, without the dialogue."""
+    """As the picker does, without the dialogue; a long file may take its time on a busy machine."""
+    page.set_default_timeout(300_000)
     page.set_input_files("#file", path)
 
 

@@ -242,12 +242,12 @@ function playing(on) {
 }
 
 function wire() {
-  for (const [button, input, side] of [["open", "file", 0], ["drop", "file", 0], ["other", "second", 1]]) {
-    $(button).addEventListener("click", () => (($(input).dataset.side = side), $(input).click()));
+  for (const [button, input] of [["open", "file"], ["drop", "file"], ["other", "second"]]) {
+    $(button).addEventListener("click", () => $(input).click());
   }
-  for (const input of [$("file"), $("second")]) {
+  for (const [side, input] of [$("file"), $("second")].entries()) {
     input.addEventListener("change", () => {
-      if (input.files.length) open(input.files[0], Number(input.dataset.side));
+      if (input.files.length) open(input.files[0], side);
       input.value = "";
     });
   }
