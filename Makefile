@@ -1,6 +1,6 @@
 # make demo      watch the default model answer            make test      the test suite
 # make lint      ruff, mypy, import-linter                 make test-all  and what needs torch, and the wheel
-# make test-page the chat page in Chromium
+# make test-page the chat page in Chromium                 make test-ray  replicas and batches on Ray, in .venv-ray
 # make soak      the long measurements; commit benchmarks/results afterwards
 #
 # Everything lives in .venv; only what needs torch lives in .venv-all. A stamp file per set of extras makes a second
@@ -9,10 +9,11 @@
 PYTHON ?= python3
 VENV := .venv
 VENV_ALL := .venv-all
+VENV_RAY := .venv-ray
 TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml | head -n 1)
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint test-page test-all soak clean
+.PHONY: demo test lint test-page test-ray test-all soak clean
 
 demo: $(VENV)/.installed
 	@$(VENV)/bin/sooner run "Why is the sky blue? Explain it to a child in three sentences." --max-tokens 128
@@ -29,6 +30,9 @@ lint: $(VENV)/.installed-test $(VENV)/.installed-lint # mypy reads the tests too
 test-page: $(VENV)/.installed-test $(VENV)/.installed-page # and Chromium: apt-get install chromium
 	$(VENV)/bin/python -m pytest --durations=10 -m page
 
+test-ray: $(VENV_RAY)/.installed
+	$(VENV_RAY)/bin/python -m pytest --durations=10 -m ray tests/integrations
+
 test-all: test $(VENV_ALL)/.installed
 	$(VENV_ALL)/bin/python -m pytest --durations=10 -m "convert or wheel"
 
@@ -36,7 +40,7 @@ soak: $(VENV)/.installed-test
 	@for script in $$(grep -l "^if __name__" benchmarks/*.py); do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
 
 clean:
-	rm -rf $(VENV) $(VENV_ALL) dist
+	rm -rf $(VENV) $(VENV_ALL) $(VENV_RAY) dist
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sooner needs Python 3.11 or newer: make PYTHON=python3.11 demo")'
@@ -56,4 +60,10 @@ $(VENV_ALL)/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV_ALL)
 	@$(VENV_ALL)/bin/python $(PIP_INSTALL) "$(TORCH)"
 	@$(VENV_ALL)/bin/python $(PIP_INSTALL) --editable ".[convert,test]"
+	@touch $@
+
+$(VENV_RAY)/.installed: pyproject.toml
+	@echo "Installing sooner with Ray into $(VENV_RAY), once ..."
+	@$(PYTHON) -m venv $(VENV_RAY)
+	@$(VENV_RAY)/bin/python $(PIP_INSTALL) --editable ".[ray,test]"
 	@touch $@

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +20,7 @@ import typer
 
 from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.engine import engine_options, open_engine, sampling_from
+from sooner.cli.engine import EngineOptions, engine_options, open_engine, remote_engine, sampling_from
 from sooner.cli.failures import DIFFERENT, INTERRUPTED
 from sooner.cli.groups import taking
 from sooner.cli.output import say, warn
@@ -26,7 +28,6 @@ from sooner.cli.progress import bar
 from sooner.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from sooner.completion import Completion
     from sooner.engine import Engine
     from sooner.jobs import Answered, Answers, Dead, Job
     from sooner.types import Sampling
@@ -53,6 +54,7 @@ model or other options, which would change the answers; other drafters may be na
 
   sooner batch prompts.jsonl -o answers.jsonl
   sooner batch prompts.jsonl -o answers.jsonl --resume
+  sooner batch prompts.jsonl -o answers.jsonl --ray --replicas 4
   sooner batch questions.txt -o answers.jsonl -s "Answer in one sentence." --max-tokens 64
 
 [bold]Exit codes[/bold]
@@ -77,6 +79,14 @@ Side = Annotated[
         "--batch", min=1, max=64, metavar="N", rich_help_panel="Workload", help="Prompts answered side by side."
     ),
 ]
+OnRay = Annotated[
+    bool,
+    typer.Option("--ray", rich_help_panel="Workload", help="Answer with several engines, on Ray (needs sooner[ray])."),
+]
+Replicas = Annotated[
+    int | None,
+    typer.Option("--replicas", metavar="N", rich_help_panel="Workload", help="Engines on Ray. (default: 2)"),
+]
 
 
 @taking(g.ENGINE, g.DRAFTING, g.SAMPLING, g.TRUNCATION, g.PENALTIES)
@@ -88,6 +98,8 @@ def batch(
     resume: Resume = False,
     overwrite: Overwrite = False,
     batch: Side = 4,
+    ray: OnRay = False,
+    replicas: Replicas = None,
     system: o.System = None,
     raw: o.Raw = False,
     stop: o.Stop = None,
@@ -95,7 +107,7 @@ def batch(
     verbose: o.Verbose = False,
 ) -> None:
     """Answer a file of prompts (see HELP)."""
-    from sooner.jobs import Answers, answer_all, read_jobs
+    from sooner.jobs import Answers, read_jobs
 
     options = engine_options(context.params)
     sampling = sampling_from(context.params, options.drafting()[1])
@@ -103,15 +115,16 @@ def batch(
         raise InvalidRequest("--resume keeps what OUT holds and --overwrite empties it: leave one out")
     if system is not None and raw:
         raise InvalidRequest("--raw continues the text as it stands and has no place for --system: leave one out")
+    if replicas is not None and (replicas < 1 or not ray):
+        raise InvalidRequest("replicas must be at least 1, and are for --ray", "replicas")
     lines = _count(Path(file))
     mode: Any = "resume" if resume else "overwrite" if overwrite else "new"
     with Answers(Path(out), mode) as answers:
         jobs = _behind(answers, read_jobs(Path(file), system), file)
         if answers.place.line:
             say(f"going on behind line {answers.place.line} of {lines}")
-        engine = open_engine(context, options, max_running=batch)
-        answers.begin(_run(engine, sampling, system, raw=raw))
-        outcomes = answer_all(engine, jobs, sampling, ahead=8 * batch, raw=raw)
+        asked = Asked(context=context, options=options, sampling=sampling, system=system, raw=raw, batch=batch)
+        outcomes = asked.on_ray(answers, jobs, replicas or 2) if ray else asked.here(answers, jobs)
         tally = Tally()
         try:
             with bar("answering", lines) as advance:
@@ -128,6 +141,25 @@ def batch(
         raise typer.Exit(DIFFERENT)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer as it is written and counted: the ``record`` of line ``line``, whose digest is ``digest``."""
+
+    line: int
+    digest: str
+    record: dict[str, Any]
+    tokens: int
+    passes: int
+
+
+def written(outcome: Answered) -> Written:
+    """What is kept of an answer."""
+    choices = outcome.completion.choices
+    tokens = sum(choice.usage.completion_tokens for choice in choices)
+    passes = sum(choice.speculation.steps + 1 for choice in choices)
+    return Written(outcome.job.line, outcome.job.digest, record(outcome), tokens, passes)
+
+
 @dataclass
 class Tally:
     """What a run came to so far."""
@@ -138,12 +170,11 @@ class Tally:
     passes: int = 0
     started: float = field(default_factory=time.perf_counter)
 
-    def add(self, completion: Completion) -> None:
+    def add(self, answer: Written) -> None:
         """Count one answer."""
         self.answered += 1
-        for choice in completion.choices:
-            self.tokens += choice.usage.completion_tokens
-            self.passes += choice.speculation.steps + 1
+        self.tokens += answer.tokens
+        self.passes += answer.passes
 
     def line(self) -> str:
         """The figures on one line."""
@@ -154,7 +185,55 @@ class Tally:
         return " · ".join(facts)
 
 
-def _write(outcomes: Iterator[Answered | Dead], answers: Answers, tally: Tally, advance: Callable[[str], None]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a run of the command was asked for, whoever answers."""
+
+    context: typer.Context
+    options: EngineOptions
+    sampling: Sampling
+    system: str | None
+    raw: bool
+    batch: int
+
+    @property
+    def run(self) -> Callable[[Engine], str]:
+        """What an engine's answers depend on, as a digest."""
+        return partial(_run, sampling=self.sampling, system=self.system, raw=self.raw)
+
+    def here(self, answers: Answers, jobs: Iterator[Job | Dead]) -> Iterator[Written | Dead]:
+        """The answers of an engine in this process."""
+        from sooner.jobs import Dead, answer_all
+
+        engine = open_engine(self.context, self.options, max_running=self.batch)
+        answers.begin(self.run(engine))
+        outcomes = answer_all(engine, jobs, self.sampling, ahead=8 * self.batch, raw=self.raw)
+        return (outcome if isinstance(outcome, Dead) else written(outcome) for outcome in outcomes)
+
+    def on_ray(self, answers: Answers, jobs: Iterator[Job | Dead], replicas: int) -> Iterator[Written | Dead]:
+        """The answers of ``replicas`` engines on Ray. The files are opened once an engine has said what it is."""
+        from sooner.jobs.ray import Plan, answer_on_ray
+
+        cpus = float(self.options.threads or max(1, (os.cpu_count() or 1) // replicas))
+        opening = remote_engine(self.context.obj, self.options, cpus, max_running=self.batch)
+        plan = Plan(opening, self.run, written, self.sampling, ahead=8 * self.batch, options={"raw": self.raw})
+        waiting: list[Dead] = []  # lines that could not be read, before the first that was answered
+        begun = False
+        for outcome in answer_on_ray(plan, jobs, replicas=replicas, cpus=cpus, verbose=self.options.verbose):
+            if not begun and not outcome.run:
+                waiting.append(outcome.value)
+                continue
+            if not begun:
+                answers.begin(outcome.run)
+                begun = True
+                yield from waiting
+            yield outcome.value
+        if not begun:
+            answers.begin(answers.place.run)
+            yield from waiting
+
+
+def _write(outcomes: Iterator[Written | Dead], answers: Answers, tally: Tally, advance: Callable[[str], None]) -> None:
     from sooner.jobs import Dead
 
     at = answers.place.line
@@ -164,9 +243,9 @@ def _write(outcomes: Iterator[Answered | Dead], answers: Answers, tally: Tally, 
             answers.bury(outcome.line, outcome.digest, outcome.id, outcome.reason, outcome.raw)
             line = outcome.line
         else:
-            tally.add(outcome.completion)
-            line = outcome.job.line
-            answers.write(line, outcome.job.digest, record(outcome))
+            tally.add(outcome)
+            line = outcome.line
+            answers.write(line, outcome.digest, outcome.record)
         for _ in range(line - at):  # blank lines count too
             advance(f"{tally.tokens} tokens")
         at = line
@@ -193,7 +272,7 @@ def record(outcome: Answered) -> dict[str, Any]:
     return found
 
 
-def _run(engine: Engine, sampling: Sampling, system: str | None, *, raw: bool) -> str:
+def _run(engine: Engine, *, sampling: Sampling, system: str | None, raw: bool) -> str:
     """A digest of all that the answers depend on besides the lines: not the drafter, which changes none."""
     options = {name: getattr(sampling, name) for name in sampling.__dataclass_fields__}
     depends = [dict(engine.fingerprint), {**options, "logit_bias": sorted(sampling.logit_bias.items())}, system, raw]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from sooner.engine import Engine
     from sooner.types import Sampling
 
-__all__ = ["EngineOptions", "Loader", "clipped", "engine_options", "open_engine", "sampling_from", "startup_lines"]
+__all__ = [
+    "EngineOptions",
+    "Loader",
+    "clipped",
+    "engine_options",
+    "open_engine",
+    "remote_engine",
+    "sampling_from",
+    "startup_lines",
+]
 
 Loader: TypeAlias = "Callable[..., Engine]"
 """What turns a model's name and the options of `sooner.load` into an engine: that function, or what a test puts in
@@ -116,21 +126,10 @@ def open_engine(context: typer.Context, options: EngineOptions, **more: Any) -> 
     import sooner
 
     logging.getLogger("sooner").addHandler(logging.NullHandler())  # warnings reach the user through the completion
-    draft, _ = options.drafting()
     load: Loader = context.obj or sooner.load
+    given = _load_options(options)
     with progress("loading the model", verbose=options.verbose) as messages:
-        engine = load(
-            options.model,
-            draft=draft,
-            budget=clipped(options.budget),
-            precision=options.precision,
-            threads=options.threads,
-            pool_tokens=options.max_context,
-            **_place(options),
-            offline=options.offline,
-            progress=messages,
-            **more,
-        )
+        engine = load(options.model, **given, progress=messages, **more)
     for drafter in getattr(engine.drafter, "members", (engine.drafter,)):
         for note in getattr(drafter, "notes", ()):
             say(note)
@@ -138,6 +137,34 @@ def open_engine(context: typer.Context, options: EngineOptions, **more: Any) -> 
         for line in startup_lines(engine, options):
             say(line)
     return engine
+
+
+def remote_engine(load: Loader | None, options: EngineOptions, cpus: float, **more: Any) -> Callable[[], Engine]:
+    """`open_engine` for another process that holds ``cpus`` processors: it can be sent there, and logs what is going on
+    instead of showing it. Raises what `EngineOptions.drafting` raises."""
+    import sooner
+
+    given = _load_options(options)
+    given["threads"] = options.threads or max(1, int(cpus))
+    return partial(load or sooner.load, options.model, **given, progress=_log, **more)
+
+
+def _log(message: str) -> None:
+    logging.getLogger("sooner").info("%s", message)
+
+
+def _load_options(options: EngineOptions) -> dict[str, Any]:
+    """What `sooner.load` is given besides the model's name."""
+    draft, _ = options.drafting()
+    return {
+        "draft": draft,
+        "budget": clipped(options.budget),
+        "precision": options.precision,
+        "threads": options.threads,
+        "pool_tokens": options.max_context,
+        **_place(options),
+        "offline": options.offline,
+    }
 
 
 def _place(options: EngineOptions) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from sooner.cli import groups as g
 from sooner.cli import options as o
-from sooner.cli.engine import engine_options, open_engine, startup_lines
+from sooner.cli.engine import engine_options, open_engine, remote_engine, startup_lines
 from sooner.cli.groups import taking
 from sooner.errors import InvalidRequest, MissingExtra
 
@@ -32,6 +35,7 @@ Only this machine is let in unless --host says otherwise; then an --api-key is n
   sooner serve
   sooner serve model.gguf --port 8080 --draft kind=ngram,max=8
   sooner serve --host 0.0.0.0 --api-key-file keys.txt
+  sooner serve --replicas 2
   curl http://127.0.0.1:8000/v1/models
 
 [bold]Signals[/bold]
@@ -44,6 +48,8 @@ Only this machine is let in unless --host says otherwise; then an --api-key is n
   0 done, 2 bad input""")
 
 _NET, _LIMITS = "Network", "Limits"
+
+_MOST_REPLICAS = 1000
 
 Name = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="As --model.")]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", rich_help_panel=_NET, help="Where to listen.")]
@@ -122,6 +128,15 @@ MaxPrompt = Annotated[
 MaxN = Annotated[
     int, typer.Option("--max-n", min=1, max=128, metavar="N", rich_help_panel=_LIMITS, help="Most answers at once.")
 ]
+Replicas = Annotated[
+    str | None,
+    typer.Option(
+        "--replicas",
+        metavar="N|auto",
+        rich_help_panel=_NET,
+        help="Run N engines side by side on Ray, or as many as the load asks for (needs sooner[ray]).",
+    ),
+]
 Memory = Annotated[
     bool | None,
     typer.Option(
@@ -154,6 +169,7 @@ def serve(
     max_body: MaxBody = 1 << 20,
     max_prompt: MaxPrompt = None,
     max_n: MaxN = 16,
+    replicas: Replicas = None,
     memory: Memory = None,
     verbose: o.Verbose = False,
 ) -> None:
@@ -165,6 +181,7 @@ def serve(
     options = engine_options({**context.params, "model": name or model})
     rule = options.drafting()[1]
     create_verifier(rule)
+    count = _replicas(replicas)
     settings = _settings(
         host=host,
         keys=tuple(api_key or ()),
@@ -182,6 +199,11 @@ def serve(
         traces=_traces(trace_dir, trace_keep, trace_mb),
     )
     remember = len(settings.keys) < 2 if memory is None else memory
+
+    if count is not None:
+        opening = partial(remote_engine, context.obj, options, remember=remember, max_running=max_running, warm=True)
+        _deploy(opening, settings, (host, port), replicas=count, threads=options.threads, verbose=verbose)
+        return
 
     def open_() -> Engine:
         engine = open_engine(context, options, remember=remember, max_running=max_running, warm=True)
@@ -239,6 +261,44 @@ def _run(settings: Settings, open_: Any, host: str, port: int, *, verbose: bool)
     address = f"[{host}]" if ":" in host else host
     logging.getLogger("sooner.server").info("listening on http://%s:%d", address, sock.getsockname()[1])
     hosting.serve(Service(open_, settings), sock)
+
+
+def _replicas(text: str | None) -> int | Literal["auto"] | None:
+    """``--replicas``. Raises `InvalidRequest`."""
+    if text is None or text == "auto":
+        return text  # type: ignore[return-value]  # which is None or "auto"
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_REPLICAS:
+        raise InvalidRequest(f"replicas must be a number from 1 to {_MOST_REPLICAS}, or auto, not {text}", "replicas")
+    return int(text)
+
+
+def _deploy(
+    opening: Callable[[float], Callable[[], Engine]],
+    settings: Settings,
+    where: tuple[str, int],
+    *,
+    replicas: int | Literal["auto"],
+    threads: int | None,
+    verbose: bool,
+) -> None:
+    """Run several engines on Ray, in the foreground, at an address. ``opening`` gives, for the processors that a
+    replica holds, what makes its engine."""
+    from sooner.integrations.ray import app
+    from sooner.integrations.ray_cluster import demand_ray
+    from sooner.integrations.ray_host import serve_until_told
+    from sooner.server import host as hosting
+
+    demand_ray("sooner serve --replicas")
+    host = where[0]
+    with hosting.bind(*where) as sock:  # refused here, in a line, if it is taken
+        port = sock.getsockname()[1]
+    _log_to_stderr(verbose)
+    count = replicas if isinstance(replicas, int) else (os.cpu_count() or 1)
+    cpus = float(threads or max(1, (os.cpu_count() or 1) // count))
+    make = partial(app, settings, opening(cpus), replicas=replicas, cpus=cpus)
+    address = f"[{host}]" if ":" in host else host
+    logging.getLogger("sooner.server").info("listening on http://%s:%d, by way of Ray", address, port)
+    serve_until_told(make, host, port, cpus=count * cpus, verbose=verbose)
 
 
 def _log_to_stderr(verbose: bool) -> None:

@@ -188,6 +188,11 @@ class Driver:
         """Choices in the current pass."""
         return len(self.engine.batch.running)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread that decodes is there."""
+        return self._thread.is_alive()
+
     async def close(self) -> None:
         """End everything and the thread."""
         self._draining = True

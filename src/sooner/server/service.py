@@ -37,12 +37,12 @@ Body = TypeVar("Body", bound=CommonBody)
 class Ready:
     """The parts of a server whose model is there. Made in the event loop."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, metrics: Callable[[str], Metrics] = Metrics) -> None:
         self.engine = engine
         self.created = int(time.time())
         self.fingerprint = system_fingerprint(engine.fingerprint)
         self.switch = _switched(engine)
-        self.metrics = Metrics(engine.name)
+        self.metrics = metrics(engine.name)
         self.tracer = _tracer(engine, settings)
         observer = self.metrics if self.tracer is None else Observers((self.metrics, self.tracer))
         self.driver = Driver(engine, self.switch, settings, observer)
@@ -91,10 +91,14 @@ class Ready:
 
 
 class Service:
-    """A server from its first moment: ``open_engine`` runs in a thread while every request is told to wait."""
+    """A server from its first moment: ``open_engine`` runs in a thread while every request is told to wait.
+    ``metrics`` makes what counts, from the model's name."""
 
-    def __init__(self, open_engine: Callable[[], Engine], settings: Settings) -> None:
+    def __init__(
+        self, open_engine: Callable[[], Engine], settings: Settings, metrics: Callable[[str], Metrics] = Metrics
+    ) -> None:
         self.settings = settings
+        self._metrics = metrics
         self.status: Literal["loading", "ready", "draining", "failed"] = "loading"
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
@@ -138,7 +142,7 @@ class Service:
                 log.exception("the model could not be loaded")
             self.on_failure()
             return
-        self._ready = Ready(engine, self.settings)
+        self._ready = Ready(engine, self.settings, self._metrics)
         if self.status == "loading":
             self.status = "ready"
             log.info("%s is ready", engine.name or "the model")

@@ -37,6 +37,10 @@ class TraceFolder:
             raise InvalidRequest(message, "trace_dir") from None
         self._bytes = sum(size for _, size in self._kept)
 
+    def within(self, name: str) -> TraceFolder:
+        """A folder in this one for another process, with the same bounds."""
+        return TraceFolder(self.path / name, most_files=self._most_files, most_bytes=self._most_bytes)
+
     def new(self, number: int) -> Path:
         """Where trace ``number`` of this process is to be written; names sort by time."""
         return self.path / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{number}.jsonl"

@@ -1,0 +1,73 @@
+"""Reaching a Ray cluster, or starting one on this machine. Knows addresses. Does not know what runs there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from importlib.util import find_spec
+
+from sooner.errors import InvalidRequest, MissingExtra, one_line
+
+__all__ = ["connect", "demand_ray"]
+
+_STORE_BYTES = 200_000_000
+"""Of shared memory for what passes between processes: requests and answers are small."""
+
+
+def demand_ray(what: str, module: str = "ray.serve") -> None:
+    """Raises `MissingExtra` for ``what`` where Ray is not installed."""
+    try:
+        found = find_spec(module) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise MissingExtra(what, "ray")
+
+
+def connect(cpus: float, *, verbose: bool = False) -> bool:
+    """Reach the cluster that RAY_ADDRESS names, or start one here with ``cpus`` processors to hand out; whether it was
+    started here. Raises `InvalidRequest` if nothing answers at the address, or Ray cannot start."""
+    import ray
+
+    if ray.is_initialized():
+        return False
+    address = os.environ.get("RAY_ADDRESS", "")
+    _reach(address)
+    level = logging.INFO if verbose else logging.ERROR
+    try:
+        if address and address != "local":
+            ray.init(address=address, log_to_driver=verbose, logging_level=level)
+            return False
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
+        ray.init(
+            address="local",
+            num_cpus=max(1, round(cpus + 0.499)),
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES,
+            log_to_driver=verbose,
+            logging_level=level,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if address:
+            raise _nobody(address, one_line(error)) from error
+        raise InvalidRequest(f"Ray cannot start on this machine: {one_line(error)}") from error
+    return True
+
+
+def _reach(address: str) -> None:
+    """Ray itself waits long for an address that is wrong."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("", "auto", "local"):
+        return
+    if not host or not port.isdecimal():
+        raise InvalidRequest(f"RAY_ADDRESS is {address!r}: write HOST:PORT, auto or local", "replicas")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise _nobody(address, one_line(error)) from None
+
+
+def _nobody(address: str, reason: str) -> InvalidRequest:
+    remedy = "start one with `ray start --head`, or unset RAY_ADDRESS to have one started here"
+    return InvalidRequest(f"no Ray cluster answers at {address} ({reason}): {remedy}", "replicas")

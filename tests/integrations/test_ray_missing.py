@@ -1,0 +1,64 @@
+"""What is refused before any cluster is looked for, in lines that say what to do."""
+
+from __future__ import annotations
+
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from commandline import invoke
+from sooner.errors import InvalidRequest, MissingExtra
+from sooner.integrations.ray_cluster import _reach, demand_ray
+
+INSTALL = 'pip install "sooner[ray]"'
+
+
+def test_without_ray_the_install_line_is_given(tmp_path: Path) -> None:
+    if find_spec("ray") is not None:
+        pytest.skip("Ray is installed here")
+    with pytest.raises(MissingExtra, match=r"sooner\[ray\]"):
+        demand_ray("this")
+    served = invoke("serve", "--replicas", "2")
+    assert (served.code, INSTALL in served.err) == (2, True), served.err
+    prompts = tmp_path / "in.txt"
+    prompts.write_text("abc\n")
+    answered = invoke("batch", str(prompts), "-o", str(tmp_path / "out.jsonl"), "--ray")
+    assert (answered.code, INSTALL in answered.err) == (2, True), answered.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "two", "1.5", "1001", ""])
+def test_a_number_of_replicas_that_is_none(count: str) -> None:
+    refused = invoke("serve", "--replicas", count)
+    assert refused.code == 2
+    assert "--replicas must be a number from 1 to 1000, or auto" in refused.err
+
+
+def test_replicas_of_a_batch_are_for_ray(tmp_path: Path) -> None:
+    prompts = tmp_path / "in.txt"
+    prompts.write_text("abc\n")
+    for more in (("--ray", "--replicas", "0"), ("--replicas", "2")):
+        refused = invoke("batch", str(prompts), "-o", str(tmp_path / "out.jsonl"), *more)
+        assert (refused.code, "--replicas must be at least 1" in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.parametrize("address", ["somewhere", "host:", ":6379", "host:port"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(InvalidRequest, match="HOST:PORT"):
+        _reach(address)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nobody_answers(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+        _reach(f"{scheme}127.0.0.1:{port}")
+    with pytest.raises(InvalidRequest, match="ray start --head"):
+        _reach(f"{scheme}127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local"])
+def test_addresses_that_ray_itself_understands(address: str) -> None:
+    _reach(address)
