@@ -1,4 +1,4 @@
-"""Two engines behind one address, on Ray on this machine: `pip install "sooner[ray]"`, `python examples/ray_serve.py`.
+"""Two engines behind one address, on Ray on this machine: `pip install "sooner[ray]"`, `python examples/cluster/ray_serve.py`.
 
 Asks the same question of both and shows that the text is the same; on a cluster, set RAY_ADDRESS first.
 """
