@@ -1,6 +1,6 @@
-"""Two engines behind one address, on Ray on this machine: `pip install "sooner[ray]"`, `python examples/cluster/ray_serve.py`.
+"""Two engines behind one address, on Ray on this machine; on a cluster, set RAY_ADDRESS first.
 
-Asks the same question of both and shows that the text is the same; on a cluster, set RAY_ADDRESS first.
+`pip install "sooner[ray]"`, `python examples/cluster/ray_serve.py`: asks both the same question and compares the texts.
 """
 
 import json
