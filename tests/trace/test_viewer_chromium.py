@@ -143,8 +143,9 @@ def test_playback_at_recorded_times_beside_plain_decoding(view: Any, trace: Path
         assert page.locator("#verdict b").inner_text() == f"{ratio:.2f}×"
 
 
-def test_playback_begins_by_itself_unless_less_motion_is_wanted(view: Any, trace: Path) -> None:
-    with view(trace, reduced_motion="no-preference") as page:
+def test_playback_begins_by_itself_unless_less_motion_is_wanted(view: Any, trace: Path, tmp_path: Path) -> None:
+    minutes = write(tmp_path / "minutes.jsonl", records(5000))  # a busy machine must not miss it
+    with view(minutes, reduced_motion="no-preference") as page:
         page.wait_for_selector("#race.playing")
         page.select_option("#speed", "0.1")
         page.wait_for_selector("#drafted .ghost")
