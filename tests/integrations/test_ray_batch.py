@@ -106,3 +106,12 @@ def test_engines_that_would_not_write_the_same_are_refused() -> None:
     plan = Plan(partial(open_toy, slow=True), other_each_time, text, SAMPLING, ahead=1)
     with pytest.raises(TargetError, match="machines of one kind"):
         list(answer_on_ray(plan, jobs(["abc", "bcd"] * 6), replicas=2, cpus=0.5))
+
+
+def broken() -> Engine:
+    raise TargetError("there are no weights here: bring some")
+
+
+def test_an_engine_that_cannot_start_says_why() -> None:
+    with pytest.raises(TargetError, match="there are no weights here: bring some"):
+        list(answer_on_ray(Plan(broken, same, text, SAMPLING), jobs(["abc"]), replicas=1))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commandline import invoke
-from sooner.errors import InvalidRequest, MissingExtra
-from sooner.integrations.ray_cluster import _reach, demand_ray
+from sooner.errors import InvalidRequest, MissingExtra, ModelNotFound
+from sooner.integrations.ray_cluster import _reach, demand_ray, failed, reason
 
 INSTALL = 'pip install "sooner[ray]"'
 
@@ -62,3 +62,12 @@ def test_an_address_where_nobody_answers(scheme: str) -> None:
 @pytest.mark.parametrize("address", ["", "auto", "local"])
 def test_addresses_that_ray_itself_understands(address: str) -> None:
     _reach(address)
+
+
+def test_the_reason_is_found_in_all_that_ray_says() -> None:
+    told = failed(ModelNotFound("there is no model.gguf:\ncheck the path"))
+    said = f"Deploying application sooner failed: Traceback\n  File x\nRuntimeError: {told}\nThe actor died\n" * 3
+    assert reason(said) == "sooner cannot start an engine: there is no model.gguf: check the path"
+    assert "KeyError: 'x'" in reason(str(failed(KeyError("x"))))
+    assert "--max-context" in reason("Worker was killed due to the node running low on memory (OOM)")
+    assert reason("x\n" * 500).count("\n") == 0

@@ -1,18 +1,25 @@
-"""Reaching a Ray cluster, or starting one on this machine. Knows addresses. Does not know what runs there."""
+"""Reaching a Ray cluster, or starting one on this machine, and the reason why an engine does not start there.
+
+Knows addresses and what Ray says. Does not know what runs there.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from importlib.util import find_spec
 
-from sooner.errors import InvalidRequest, MissingExtra, one_line
+from sooner.errors import InvalidRequest, MissingExtra, SoonerError, one_line
 
-__all__ = ["connect", "demand_ray"]
+__all__ = ["connect", "demand_ray", "failed", "reason"]
 
 _STORE_BYTES = 200_000_000
 """Of shared memory for what passes between processes: requests and answers are small."""
+
+_FAILED = "sooner cannot start an engine: "
+"""What stands before the reason, by which it is found again in all that Ray says."""
 
 
 def demand_ray(what: str, module: str = "ray.serve") -> None:
@@ -71,3 +78,19 @@ def _reach(address: str) -> None:
 def _nobody(address: str, reason: str) -> InvalidRequest:
     remedy = "start one with `ray start --head`, or unset RAY_ADDRESS to have one started here"
     return InvalidRequest(f"no Ray cluster answers at {address} ({reason}): {remedy}", "replicas")
+
+
+def failed(error: Exception) -> RuntimeError:
+    """``error``, which kept an engine from starting, as text: not every exception survives the way back."""
+    said = str(error) if isinstance(error, SoonerError) else f"{type(error).__name__}: {error}"
+    return RuntimeError(_FAILED + " ".join(said.split()))
+
+
+def reason(said: str) -> str:
+    """The line to be shown for what Ray ``said`` about an engine that did not start."""
+    ours = re.findall(re.escape(_FAILED) + r"([^\n]+)", said)
+    if ours:
+        return _FAILED + str(ours[-1])[:500]
+    if "OOM" in said or "out of memory" in said:
+        return _FAILED + "it ran out of memory; give it a smaller --max-context, or have fewer --replicas"
+    return _FAILED + one_line(RuntimeError(said))

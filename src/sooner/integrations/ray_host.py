@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sooner.errors import TargetError, one_line
-from sooner.integrations.ray_cluster import connect, demand_ray
+from sooner.errors import TargetError
+from sooner.integrations.ray_cluster import connect, demand_ray, reason
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -39,6 +39,7 @@ def serve_until_told(
     started = connect(cpus, verbose=verbose)
     import ray
     from ray import serve
+    from ray.serve.exceptions import RayServeException
 
     told = _signals()
     try:
@@ -47,7 +48,8 @@ def serve_until_told(
         told.wait()
         log.info("ending: running answers have time to")
     finally:
-        serve.delete(_NAME)
+        with suppress(RayServeException):  # it never came to be
+            serve.delete(_NAME)
         if started:
             serve.shutdown()
         ray.shutdown()
@@ -57,22 +59,12 @@ def deploy(make: Callable[[], Application], host: str, port: int) -> None:
     """Run the application on a cluster that is connected, and return once it answers. Raises `TargetError`."""
     from ray import serve
 
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(http_options={"host": host, "port": port})
     try:
         serve.run(make(), name=_NAME, route_prefix="/", logging_config={"log_level": "WARNING"})
     except RuntimeError as error:
-        raise TargetError(_reason(str(error))) from error
-
-
-def _reason(said: str) -> str:
-    from sooner.integrations.ray_replica import FAILED
-
-    ours = re.findall(re.escape(FAILED) + r"([^\n]+)", said)
-    if ours:
-        return FAILED + one_line(RuntimeError(ours[-1]))
-    if "memory" in said.lower():
-        return FAILED + "it ran out of memory; give it a smaller --max-context or --max-running, or fewer --replicas"
-    return FAILED + one_line(RuntimeError(said))
+        raise TargetError(reason(str(error))) from error
 
 
 def _signals() -> threading.Event:

@@ -14,17 +14,14 @@ from ray import serve
 from starlette.types import Message
 
 from sooner.engine import Engine
-from sooner.errors import SoonerError, one_line
+from sooner.integrations.ray_cluster import failed
 from sooner.integrations.ray_metrics import RayMetrics
 from sooner.server import Service, Settings, create_app
 
-__all__ = ["FAILED", "REPLICA_HEADER", "Replica"]
+__all__ = ["REPLICA_HEADER", "Replica"]
 
 REPLICA_HEADER = b"x-sooner-replica"
 """The header that says which replica answered."""
-
-FAILED = "sooner cannot start a replica: "
-"""What stands before the reason, by which it is found again in what Ray says."""
 
 
 class Replica:
@@ -41,9 +38,8 @@ class Replica:
         self._app = create_app(self._service)
         await self._service.start()
         failure = self._service.failure
-        if failure is not None:  # as text: not every exception survives the way back
-            reason = str(failure) if isinstance(failure, SoonerError) else f"{type(failure).__name__}: {failure}"
-            raise RuntimeError(FAILED + one_line(RuntimeError(reason)))
+        if failure is not None:
+            raise failed(failure)
 
     def check_health(self) -> None:
         """Ray asks from time to time, and replaces a replica that raises."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from sooner.engine import Engine
 from sooner.errors import TargetError
-from sooner.integrations.ray_cluster import connect, demand_ray
+from sooner.integrations.ray_cluster import connect, demand_ray, failed, reason
 from sooner.jobs.lines import Dead, Job
 from sooner.jobs.work import Answered, answer_all
 from sooner.types import Sampling
@@ -86,7 +86,7 @@ def _ordered(plan: Plan, asked: Sequence[Job], replicas: int, cpus: float) -> Ge
     """The outcomes of ``asked``; what comes back without some of them left those behind: they are tried one by one."""
     at = 0
     block = min(plan.ahead, max(1, len(asked) // (2 * replicas)))  # the last blocks should end together
-    for number, run, value in _rows(plan, asked, block, {"concurrency": replicas, "num_cpus": cpus}):
+    for number, run, value in _rows(plan, asked, block, replicas, cpus):
         yield from _again(plan, asked[at:number])
         yield Outcome(asked[number], value, run)
         at = number + 1
@@ -96,14 +96,14 @@ def _ordered(plan: Plan, asked: Sequence[Job], replicas: int, cpus: float) -> Ge
 def _again(plan: Plan, lost: Sequence[Job]) -> Iterator[Outcome]:
     """Jobs whose actors died, each by itself: beside the others, since those hold all processors."""
     for job in lost:
-        rows = list(_rows(plan, [job], 1, {"concurrency": 1, "num_cpus": 0}))
+        rows = list(_rows(plan, [job], 1, 1, 0))
         if rows:
             yield Outcome(job, rows[0][2], rows[0][1])
         else:
             yield Outcome(job, job.dead("the process that answered it died, each time (see Ray's log; often memory)"))
 
 
-def _rows(plan: Plan, asked: Sequence[Job], block: int, place: Mapping[str, Any]) -> Iterator[tuple[int, str, Any]]:
+def _rows(plan: Plan, asked: Sequence[Job], block: int, replicas: int, cpus: float) -> Iterator[tuple[int, str, Any]]:
     """(Number, run, value) of those that were answered, in order."""
     import ray.data
 
@@ -119,11 +119,19 @@ def _rows(plan: Plan, asked: Sequence[Job], block: int, place: Mapping[str, Any]
         fn_constructor_kwargs={"plan": plan},
         batch_size=None,
         batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(size=replicas),
+        num_cpus=cpus,
         max_restarts=_TRIES,
         max_task_retries=_TRIES - 1,
-        **place,
     )
-    for row in data.iter_rows():
+    found = iter(data.iter_rows())
+    while True:
+        try:
+            row = next(found, None)
+        except Exception as error:  # of Ray Data's several kinds
+            raise TargetError(reason(str(error))) from error
+        if row is None:
+            return
         run, value = pickle.loads(row["value"])
         yield int(row["number"]), run, value
 
@@ -133,7 +141,10 @@ class _Worker:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._engine = plan.open_engine()
+        try:
+            self._engine = plan.open_engine()
+        except Exception as error:
+            raise failed(error) from None
         self._run = plan.identify(self._engine)
 
     def __call__(self, block: Mapping[str, Any]) -> dict[str, Any]:
