@@ -35,3 +35,8 @@ def open_toy(*, slow: bool = False, **options: object) -> Engine:
         template=Joined(),
         **options,  # type: ignore[arg-type]  # the engine's own
     )
+
+
+def load_slow(model: str | None, **options: object) -> Engine:
+    """What `sooner.cli.main` takes in the place of `sooner.load`."""
+    return open_toy(slow=True)
