@@ -98,17 +98,15 @@ def conversations(number: int, follow: float, rng: random.Random) -> Iterator[tu
             yield recent[-1], False
 
 
-def simulate(
-    arrivals: Sequence[Arrival], rule: str, rate: float, *, replicas: int, follow: float, slack: int = PLACES
-) -> dict[str, float]:
+def simulate(arrivals: Sequence[Arrival], rule: str, rate: float, *, replicas: int, follow: float) -> dict[str, float]:
     """Where requests go under a rule: "affinity", "load" (the shortest queue) or "hash" (home, whatever its queue).
 
-    ``rate``: how many times as fast as recorded the requests come; ``slack``: by how many requests home's queue may
-    exceed the shortest under "affinity".
+    ``rate``: how many times as fast as recorded the requests come.
     """
     rng = random.Random(0)
     fleet = Fleet({f"replica {i}": 0 for i in range(replicas)})
-    most = {"affinity": slack, "load": 0, "hash": 10**9}[rule]
+    places = {"affinity": PLACES, "load": 0, "hash": 10**9}[rule]
+    slack = PLACES // 4 if rule == "affinity" else 0
     homes: dict[str, str] = {}
     stayed = followed = 0
     firsts, busy = [], []
@@ -118,7 +116,7 @@ def simulate(
         now = Arrival(arrival.at / rate, arrival.prompt, arrival.answer)
         fleet.pass_time(now.at)
         busy.append(sum(min(load, PLACES) for load in fleet.loads.values()) / (PLACES * replicas))
-        chosen = ranked(f"request {i}" if rule == "load" else name, fleet.loads, most)[0]
+        chosen = ranked(f"request {i}" if rule == "load" else name, fleet.loads, places=places, slack=slack)[0]
         first, _ = fleet.run(chosen, name, now)
         firsts.append(first)
         if further:
@@ -152,7 +150,6 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=16)
     parser.add_argument("--requests", type=int, default=2000, help="at most")
     parser.add_argument("--follow", type=float, default=0.7, help="share of requests that follow on another")
-    parser.add_argument("--slack", type=int, default=PLACES, help="requests before a busy home loses its preference")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     arrivals = recorded(given.arrivals) if given.arrivals else drawn(given.requests, random.Random(1))
@@ -161,8 +158,7 @@ def main() -> None:
     for load in (0.25, 0.5, 0.75, 0.9):
         rate = rate_for(arrivals, load, given.replicas, given.follow)
         for rule in ("affinity", "load", "hash"):
-            options = {"replicas": given.replicas, "follow": given.follow, "slack": given.slack}
-            figures = simulate(arrivals, rule, rate, **options)
+            figures = simulate(arrivals, rule, rate, replicas=given.replicas, follow=given.follow)
             found.append({"asked": load, "rule": rule, **figures})
     if given.json:
         print(json.dumps({"simulation": True, "arrivals": str(given.arrivals or "poisson"), "rows": found}, indent=1))

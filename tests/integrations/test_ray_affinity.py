@@ -65,19 +65,19 @@ def test_whatever_the_messages_are_nothing_is_raised(messages: Any) -> None:
 @given(KEYS, NAMES)
 def test_each_replica_is_asked_once_and_the_order_is_the_keys_own(one: str, names: set[str]) -> None:
     idle = dict.fromkeys(names, 0)
-    assert sorted(ranked(one, idle, 0)) == sorted(names)
-    assert ranked(one, idle, 0) == ranked(one, dict.fromkeys(sorted(names), 0), 5)
+    assert sorted(ranked(one, idle)) == sorted(names)
+    assert ranked(one, idle) == ranked(one, dict.fromkeys(sorted(names), 0), places=8, slack=5)
 
 
 @given(KEYS, NAMES, st.text("ghij", min_size=4, max_size=4))
 def test_a_replica_more_moves_only_what_it_gets(one: str, names: set[str], new: str) -> None:
-    before, after = ranked(one, dict.fromkeys(names, 0), 0), ranked(one, dict.fromkeys([*names, new], 0), 0)
+    before, after = ranked(one, dict.fromkeys(names, 0)), ranked(one, dict.fromkeys([*names, new], 0))
     assert [name for name in after if name != new] == before
 
 
 def test_keys_are_spread_evenly() -> None:
     names = [f"replica-{i}" for i in range(4)]
-    homes = [ranked(f"conversation-{i}", dict.fromkeys(names, 0), 0)[0] for i in range(2000)]
+    homes = [ranked(f"conversation-{i}", dict.fromkeys(names, 0))[0] for i in range(2000)]
     assert all(abs(homes.count(name) - 500) < 100 for name in names)  # five deviations
 
 
@@ -90,21 +90,27 @@ def test_the_law_would_catch_a_plain_hash() -> None:
     keys = [f"conversation-{i}" for i in range(400)]
     moved = sum(hashed_modulo(one, names) != hashed_modulo(one, [*names, "replica-9"]) for one in keys)
     ours = sum(
-        ranked(one, dict.fromkeys(names, 0), 0)[0] != ranked(one, dict.fromkeys([*names, "replica-9"], 0), 0)[0]
+        ranked(one, dict.fromkeys(names, 0))[0] != ranked(one, dict.fromkeys([*names, "replica-9"], 0))[0]
         for one in keys
     )
     assert ours < 400 * 0.3 < moved
 
 
-@given(KEYS, st.dictionaries(st.text("abc", min_size=1, max_size=4), st.integers(0, 40), min_size=1), st.integers(0, 9))
-def test_a_much_longer_queue_loses_its_preference(one: str, loads: dict[str, int], slack: int) -> None:
-    order = ranked(one, loads, slack)
-    least = min(loads.values())
-    assert loads[order[0]] <= least + slack
-    late = [name for name in order if loads[name] > least + slack]
+LOADS = st.dictionaries(st.text("abc", min_size=1, max_size=4), st.integers(0, 40), min_size=1)
+
+
+@given(KEYS, LOADS, st.integers(0, 16), st.integers(0, 9))
+def test_a_full_replica_with_a_much_longer_queue_loses_its_preference(
+    one: str, loads: dict[str, int], places: int, slack: int
+) -> None:
+    order = ranked(one, loads, places=places, slack=slack)
+    late = [name for name in order if loads[name] >= places and loads[name] > min(loads.values()) + slack]
+    assert order[0] not in late
     assert order[len(order) - len(late) :] == late
     assert [loads[name] for name in late] == sorted(loads[name] for name in late)
+    home = ranked(one, dict.fromkeys(loads, 0))[0]
+    assert (order[0] == home) == (home not in late)
 
 
 def test_without_replicas_there_is_none_to_ask() -> None:
-    assert ranked("key", {}, 3) == []
+    assert ranked("key", {}, places=3) == []

@@ -149,5 +149,5 @@ def _router(settings: Settings) -> Any:
 
     return RequestRouterConfig(
         request_router_class="sooner.integrations.ray_router:AffinityRouter",
-        request_router_kwargs={"slack": settings.max_running},
+        request_router_kwargs={"places": settings.max_running},
     )

@@ -45,18 +45,19 @@ def _common(asked: Mapping[str, Any]) -> Any:
     return prompt[:_BEGINNING] if isinstance(prompt, str | list) and prompt else None
 
 
-def ranked(key: str, loads: Mapping[str, int], slack: int) -> list[str]:
+def ranked(key: str, loads: Mapping[str, int], *, places: int = 0, slack: int = 0) -> list[str]:
     """The replicas of ``loads`` (requests at each) in the order in which a request with ``key`` asks them.
 
     Each key has an order of its own over all replicas (rendezvous hashing: Thaler and Ravishankar 1998), so that a
-    replica that comes or goes moves only the keys that it gets or had. Those with more than ``slack`` requests above
-    the fewest come last, the shortest queue first, and their keys go on to the next of their order (as in consistent
-    hashing with bounded loads: Mirrokni, Thorup and Zadimoghaddam 2018).
+    replica that comes or goes moves only the keys that it gets or had. A replica keeps its preference while one of its
+    ``places`` is free, where a request begins at once, or its queue exceeds the shortest by ``slack`` at most. The
+    others come last, the shortest queue first: their keys go on to the next of their order (as in consistent hashing
+    with bounded loads: Mirrokni, Thorup and Zadimoghaddam 2018).
     """
     if not loads:
         return []
     order = sorted(loads, key=lambda name: _weight(key, name), reverse=True)
-    bound = min(loads.values()) + slack
+    bound = max(places - 1, min(loads.values()) + slack)
     busy = [name for name in order if loads[name] > bound]
     return [name for name in order if loads[name] <= bound] + sorted(busy, key=lambda name: loads[name])
 

@@ -15,11 +15,12 @@ class AffinityRouter(RequestRouter):
     A request without a session id goes to the shortest queue. Any number of routers agree without a word between them.
     """
 
-    _slack = 8
+    _places = 8
 
-    def initialize_state(self, slack: int = 8) -> None:
-        """``slack``: requests by which a replica's queue may exceed the shortest before its conversations leave it."""
-        self._slack = slack
+    def initialize_state(self, places: int = 8) -> None:
+        """``places``: requests that a replica decodes side by side. Beyond them its queue may exceed the shortest by a
+        quarter as many before its conversations go elsewhere."""
+        self._places = places
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -32,5 +33,8 @@ class AffinityRouter(RequestRouter):
         known = self.replica_queue_len_cache.get
         loads = {name: known(replica.replica_id) or 0 for name, replica in named.items()}
         metadata = pending_request.metadata
-        key, slack = (metadata.session_id, self._slack) if metadata.session_id else (metadata.internal_request_id, 0)
-        return [[named[name]] for name in ranked(key, loads, slack)]
+        if metadata.session_id:
+            order = ranked(metadata.session_id, loads, places=self._places, slack=self._places // 4)
+        else:
+            order = ranked(metadata.internal_request_id, loads)
+        return [[named[name]] for name in order]
