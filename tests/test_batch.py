@@ -115,6 +115,26 @@ def test_what_one_caller_does_not_need_of_a_pass_the_others_read() -> None:
     assert [work.logits for _, work in works] == [True, False, False]
 
 
+def test_a_prompt_is_read_in_as_many_passes_whatever_the_others_draft() -> None:
+    """And in passes of the same size: drafting must not delay a first token."""
+
+    def read(drafter: TreeDrafter | None) -> tuple[int, set[int], int]:
+        engine = toy_engine(drafter, budget=12, max_running=4, chunk=64, busy_chunk=24, context=600)
+        writing = [submit(engine, "a", [1 + i, 2, 3], max_tokens=400) for i in range(3)]
+        for _ in range(4):
+            engine.step()
+        alone = max(step.pass_rows for step in writing[0].steps)
+        newcomer = submit(engine, "b", [1, 2, 3, 4] * 30, max_tokens=4)
+        before = len(writing[0].steps)
+        passes = passes_until(engine, newcomer, first=True)
+        return passes, {step.pass_rows for step in writing[0].steps[before : before + passes - 1]}, alone
+
+    plain, drafted = read(None), read(TreeDrafter(0))
+    assert drafted[0] == plain[0]
+    assert max(drafted[1]) <= max(plain[1]) == 24 - 3  # the toy feeds one row a text, where two are set aside
+    assert drafted[2] > plain[2]  # they did draft before
+
+
 def test_a_full_cache_takes_from_who_has_most() -> None:
     engine = toy_engine(TreeDrafter(0), max_running=4, context=64, pool_tokens=120)
     many = [submit(engine, "greedy", [1, 2, 3], seed=i, max_tokens=60) for i in range(6)]

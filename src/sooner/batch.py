@@ -117,11 +117,7 @@ class Batch:
         plans = {
             id(slot): slot.sequence.plan(slot.held, drafts.get(slot.sequence.id, EMPTY_DRAFT)) for slot in decoding
         }
-        left = self._chunk
-        if decoding:  # a pass with a prompt in it has one size, whatever is drafted: some targets charge for a change
-            taken = sum(max(2, len(plan.tokens) + len(plan.draft)) for plan in plans.values())
-            left = max(self._busy_chunk - taken, self._busy_chunk // 4)
-        shares = self._shares(left)
+        shares = self._shares(self._prompt_rows(len(decoding)))
         works = []
         for slot in self.running:
             if plan := plans.get(id(slot)):
@@ -129,6 +125,22 @@ class Batch:
             elif share := shares[id(slot)]:
                 works.append((slot, slot.sequence.plan(slot.held, chunk=share)))
         return works
+
+    def allowed(self, budgets: Iterable[int]) -> list[int]:
+        """``budgets`` for drafts in the coming pass, as far as prompts leave room in it: who waits for a first token
+        goes before who would get several at once. (A pass with a prompt in it has one size, whatever is drafted: some
+        targets charge for a change.)"""
+        decoding = sum(slot.decoding for slot in self.running)
+        prompts = self._prompt_rows(decoding)
+        read = sum(self._shares(prompts).values())
+        if not read:
+            return list(budgets)
+        room = max(self._busy_chunk - 2 * decoding - read, 0) // max(decoding, 1)
+        return [min(budget, room) for budget in budgets]
+
+    def _prompt_rows(self, decoding: int) -> int:
+        """The most prompt tokens of a pass in which ``decoding`` sequences write."""
+        return max(self._busy_chunk - 2 * decoding, self._busy_chunk // 4) if decoding else self._chunk
 
     def fit(self, works: list[tuple[Slot, Work]], relieve: Callable[[], None]) -> list[tuple[Slot, Work]]:
         """Make the pass fit the cache: without drafts, then by ``relieve`` (what drafters hold in it), then by
