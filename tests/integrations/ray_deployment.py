@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import httpx2
 
 from ray_toy import open_toy
+from sooner.engine import Engine
 from sooner.integrations.ray import Replicas, app
 from sooner.integrations.ray_cluster import connect
 from sooner.integrations.ray_host import deploy
@@ -78,20 +78,20 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def deployed(replicas: Replicas = 2, *, slow: bool = False, **more: Any) -> Iterator[Deployment]:
-    """Toy engines, their passes as slow as a small model's or not; ``more``: `Settings` first, then `app`'s options."""
+def deployed(
+    replicas: Replicas = 2, opening: Callable[[], Engine] = open_toy, settings: Settings | None = None, **more: Any
+) -> Iterator[Deployment]:
+    """Replicas of the engine that ``opening`` makes, on a cluster of their own; ``more``: `app`'s options."""
     import ray
     from ray import serve
 
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
-    settings = more.pop("settings", Settings(drain_s=5))
-    opening = partial(open_toy, slow=slow)
-    started = connect(2)
+    settings = settings or Settings(drain_s=5)
+    assert connect(2)
     try:
         deploy(lambda: app(settings, opening, replicas=replicas, cpus=CPUS, **more), "127.0.0.1", port)
         yield Deployment(f"http://127.0.0.1:{port}")
     finally:
         serve.shutdown()
-        if started:
-            ray.shutdown()
+        ray.shutdown()

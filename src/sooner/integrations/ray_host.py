@@ -64,7 +64,16 @@ def deploy(make: Callable[[], Application], host: str, port: int) -> None:
     try:
         serve.run(make(), name=_NAME, route_prefix="/", logging_config={"log_level": "WARNING"})
     except RuntimeError as error:
-        raise TargetError(reason(str(error))) from error
+        raise TargetError(reason(_told(error))) from error
+
+
+def _told(error: RuntimeError) -> str:
+    """What Ray says of a deployment that failed; the engine's own reason stands in its status."""
+    from ray import serve
+
+    found = serve.status().applications.get(_NAME)
+    parts = [found.message, *(one.message for one in found.deployments.values())] if found is not None else []
+    return "\n".join([str(error), *parts])
 
 
 def _signals() -> threading.Event:
