@@ -1,0 +1,248 @@
+"""Every touch of transformers' `generate`: the versions it was tried with, what is refused, and the passes of a run.
+
+Knows `custom_generate` (the public hook), what `generate` prepares for it, and a model's own cache. Does not know
+drafts' worth or where they come from.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import DynamicCache, GenerationMixin, StoppingCriteriaList, StopStringCriteria
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from sooner.errors import InvalidRequest, TargetError, UnsupportedModel
+
+__all__ = [
+    "OLDEST",
+    "TOO_NEW",
+    "WIDTHS",
+    "Passes",
+    "check_alone",
+    "check_model",
+    "check_version",
+    "end_ids",
+    "measure",
+    "pad_id",
+    "prompts",
+    "result",
+    "vocab_size",
+    "with_stop_strings",
+]
+
+OLDEST, TOO_NEW = (5, 5), (6,)
+"""transformers from this version on and before that one."""
+
+WIDTHS = (1, 2, 4, 8, 16, 24)
+"""Rows of a text in a pass whose cost is measured."""
+
+_CONTEXT, _ROUNDS, _PATIENCE = 64, 4, 2.0
+"""Tokens before the measured rows, rounds of measurement, and seconds after which a round is the last."""
+
+
+def check_version() -> None:
+    """Raises `TargetError` where the installed transformers has no such hook, or is none this file was tried with."""
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    takes = inspect.signature(GenerationMixin.generate).parameters
+    prepares = inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters
+    there = "custom_generate" in takes and {"next_sequence_length", "is_first_iteration"} <= prepares.keys()
+    there = there and hasattr(GenerationMixin, "_update_model_kwargs_for_generation")
+    if not there or not OLDEST <= version < TOO_NEW:
+        low, high = (".".join(map(str, end)) for end in (OLDEST, TOO_NEW))
+        raise TargetError(
+            f"transformers {transformers.__version__} is none whose generate sooner can speed up (from {low}, before "
+            f"{high}): pip install 'transformers>={low},<{high}', or sooner.load(model, backend=\"torch\")"
+        )
+
+
+def check_alone() -> None:
+    """Raises `InvalidRequest` where several processes run one model: their drafts would differ, and so their passes."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if several and torch.distributed.get_world_size() > 1:
+        raise InvalidRequest(
+            "synced_gpus is not supported with drafting: several processes run this model; call model.generate",
+            "synced_gpus",
+        )
+
+
+def check_model(model: Any) -> None:
+    """Raises `UnsupportedModel` for one that `generate` does not run, or whose cache cannot be cut back."""
+    if not hasattr(model, "generate") or not hasattr(model, "config"):
+        raise UnsupportedModel(f"{type(model).__name__} has no generate: pass a transformers model for text generation")
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedModel(
+            f"{type(model).__name__} is an encoder-decoder model; drafting in generate is for decoder-only ones"
+        )
+    _croppable(DynamicCache(config=model.config.get_text_config(decoder=True)), type(model).__name__)
+
+
+def pad_id(config: Any) -> int | None:
+    """The token that ended texts are filled with: the pad token, else the first of those that end a text."""
+    end = config.eos_token_id
+    found = config.pad_token_id if config.pad_token_id is not None else end[0] if isinstance(end, list) else end
+    return None if found is None else int(found)
+
+
+def prompts(ids: Any, mask: Any) -> list[list[int]]:
+    """The tokens of each text of ``ids`` ``[B, P]``, without what its attention ``mask`` leaves out."""
+    if mask is None or mask.shape != ids.shape:
+        found: list[list[int]] = ids.tolist()
+        return found
+    return [text[seen.bool()].tolist() for text, seen in zip(ids, mask, strict=True)]
+
+
+def vocab_size(model: Any) -> int:
+    """The length of a row of logits."""
+    return int(model.config.get_text_config(decoder=True).vocab_size)
+
+
+def end_ids(model: Any) -> tuple[int, ...]:
+    """The tokens that end a text."""
+    ends = model.generation_config.eos_token_id
+    return tuple(ends) if isinstance(ends, list) else () if ends is None else (int(ends),)
+
+
+def with_stop_strings(model: Any, options: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """``options`` of `generate` with stop strings as a criterion of ours.
+
+    `generate` gives custom loops no tokenizer, and itself none either. Raises `InvalidRequest` without one.
+    """
+    given = options.get("generation_config")
+    places = (options.get("stop_strings"), getattr(given, "stop_strings", None), model.generation_config.stop_strings)
+    strings = next((one for one in places if one is not None), None)
+    if strings is None:
+        return options
+    if tokenizer is None:
+        raise InvalidRequest("stop_strings need the model's tokenizer: pass tokenizer=...", "stop_strings")
+    options = dict(options)
+    stops = StopStringCriteria(tokenizer=tokenizer, stop_strings=strings)
+    options["stopping_criteria"] = StoppingCriteriaList([*(options.get("stopping_criteria") or ()), stops])
+    if given is not None:
+        options["generation_config"] = copy.deepcopy(given)
+        options["generation_config"].stop_strings = None
+    options.pop("stop_strings", None)
+    if given is None or places[2] is not None:
+        options["stop_strings"] = None
+    return options
+
+
+def result(ids: Any, config: Any, scores: Any, logits: Any, cache: Any) -> Any:
+    """What `generate` returns."""
+    if not config.return_dict_in_generate:
+        return ids
+    return GenerateDecoderOnlyOutput(sequences=ids, scores=scores, logits=logits, past_key_values=cache)
+
+
+def measure(model: Any, texts: int, widths: Sequence[int]) -> tuple[float, ...]:
+    """Milliseconds of passes over each of ``widths`` rows of ``texts`` texts, interleaved; monotone."""
+    config = model.config.get_text_config(decoder=True)
+    most = getattr(config, "max_position_embeddings", None) or _CONTEXT + widths[-1]
+    held = max(1, min(_CONTEXT, most - widths[-1]))
+    ids = torch.arange(held + widths[-1], device=model.device).mul_(7).remainder_(config.vocab_size)
+    ids = ids[None].expand(texts, -1)
+    cache = DynamicCache()
+    model(input_ids=ids[:, :held], past_key_values=cache, use_cache=True)
+    times: dict[int, float] = {}
+    begin = time.perf_counter()
+    for _ in range(_ROUNDS):
+        for width in widths:
+            start = time.perf_counter()
+            rows = model(input_ids=ids[:, held : held + width], past_key_values=cache, use_cache=True).logits
+            rows[:, -1].argmax().item()  # waits for the device
+            times[width] = min(times.get(width, float("inf")), (time.perf_counter() - start) * 1e3)
+            cache.crop(held)
+        if time.perf_counter() - begin > _PATIENCE:
+            break
+    return tuple(np.maximum.accumulate([times[width] for width in widths]).tolist())
+
+
+class Passes:
+    """A model and its cache as `generate` left them before the first pass, and the passes after that.
+
+    ``kwargs`` are the model's inputs besides the ids, for the ids so far. The cache holds all ids but the last.
+    """
+
+    def __init__(self, model: Any, kwargs: dict[str, Any]) -> None:
+        self.model = model
+        self._kwargs = kwargs
+        self.cache = self._cuttable(kwargs.get("past_key_values"))
+        self._held = 0
+        self._outputs: Any = None
+
+    def first(self, ids: Any) -> Any:
+        """Logits ``[B, 1, V]`` after the prompt ``ids`` ``[B, P]``."""
+        kwargs, past = self._kwargs, self.cache.get_seq_length()
+        fed = kwargs.get("inputs_embeds", ids)
+        mask = kwargs.get("attention_mask")
+        whole = fed is not ids or (mask is not None and mask.shape[1] == ids.shape[1])
+        count = fed.shape[1] - past if whole and past else None
+        if count is not None and count < 1:
+            raise InvalidRequest("past_key_values hold the whole prompt: cut them back by a token", "past_key_values")
+        inputs = self.model.prepare_inputs_for_generation(
+            ids, next_sequence_length=count, is_first_iteration=True, **kwargs
+        )
+        return self._run(inputs, 1)
+
+    def next(self, ids: Any, draft: Any) -> Any:
+        """Logits ``[B, 1 + n, V]`` of the last of ``ids`` ``[B, L]`` and of each of ``draft`` ``[B, n]``."""
+        count = 1 + draft.shape[1]
+        kwargs = self._longer(draft.shape[1]) if draft.shape[1] else self._kwargs
+        if "logits_to_keep" in kwargs:
+            kwargs = {**kwargs, "logits_to_keep": count}
+        inputs = self.model.prepare_inputs_for_generation(
+            torch.cat([ids, draft], dim=1), next_sequence_length=count, **kwargs
+        )
+        return self._run(inputs, count)
+
+    def keep(self, count: int) -> None:
+        """``count`` tokens follow from the last pass: what its cache holds of others is cut off."""
+        self._kwargs = self._longer(count)
+        if self._held + count < self.cache.get_seq_length():
+            self.cache.crop(self._held + count)
+
+    def _run(self, inputs: dict[str, Any], count: int) -> Any:
+        self._outputs = self.model(**inputs, return_dict=True)
+        self._held = self.cache.get_seq_length() - count
+        return self._outputs.logits[:, -count:]
+
+    def _longer(self, count: int) -> dict[str, Any]:
+        """The inputs for ``count`` more ids; those so far stay as they are."""
+        grow = self.model._update_model_kwargs_for_generation
+        longer: dict[str, Any] = grow(self._outputs, dict(self._kwargs), num_new_tokens=count)
+        return longer
+
+    def _cuttable(self, cache: Any) -> Any:
+        """``cache``, or, where it forgets by itself and is empty, one in its place that does not."""
+        name = type(self.model).__name__
+        _croppable(cache, name)
+        if any(isinstance(layer, DynamicSlidingWindowLayer) for layer in cache.layers):
+            if cache.get_seq_length():
+                raise InvalidRequest(
+                    "past_key_values with sliding windows cannot be cut back to an accepted draft: pass DynamicCache()",
+                    "past_key_values",
+                )
+            cache = self._kwargs["past_key_values"] = DynamicCache()
+        return cache
+
+
+def _croppable(cache: Any, name: str) -> None:
+    """Raises `UnsupportedModel` for a cache that is not one entry per token in every layer."""
+    kinds = {type(layer) for layer in cache.layers} if type(cache) is DynamicCache else {type(cache)}
+    strange = _names(kinds - {DynamicLayer, DynamicSlidingWindowLayer})
+    if strange:
+        raise UnsupportedModel(
+            f"{name} keeps {strange}, which cannot be cut back to an accepted draft: call model.generate by itself, or "
+            "use a dynamic cache and a model with attention in every layer"
+        )
+
+
+def _names(kinds: Iterable[type]) -> str:
+    return ", ".join(sorted(kind.__name__ for kind in kinds))
