@@ -91,8 +91,10 @@ def lost(arguments: argparse.Namespace) -> dict[str, Any]:
     del engine
     order = [i % len(bodies) for i in range(arguments.requests)]
     random.Random(0).shuffle(order)
-    deaths = {len(order) // 3, 2 * len(order) // 3}
-    failed, differing, served, killed = 0, 0, Counter[str](), []
+    deaths = [len(order) // 3, 2 * len(order) // 3]
+    failed = differing = 0
+    served: Counter[str] = Counter()
+    killed: list[str] = []
     with deployment(arguments.model, 2) as url, ThreadPoolExecutor(16) as pool:
         begin = time.perf_counter()
         for done, (number, (home, reply)) in enumerate(
@@ -101,7 +103,8 @@ def lost(arguments: argparse.Namespace) -> dict[str, Any]:
             served[home] += 1
             failed += not home
             differing += bool(home) and reply["choices"][0]["message"]["content"] != alone[number].text
-            if done in deaths and home:
+            if deaths and done >= deaths[0] and home and home not in killed:
+                deaths.pop(0)
                 ray.kill(ray.get_actor(f"SERVE_REPLICA::sooner#Replica#{home}", namespace="serve"))
                 killed.append(home)
         seconds = time.perf_counter() - begin
