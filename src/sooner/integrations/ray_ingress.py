@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from ray.exceptions import RayActorError, TaskCancelledError
+from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, TaskCancelledError, WorkerCrashedError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 from starlette.datastructures import Headers
@@ -112,6 +112,10 @@ class Forward:
                     until.reschedule(None)  # from here on the replica watches the time
                     await to.send(message)
             ended = True
+        except asyncio.CancelledError:
+            if (own := asyncio.current_task()) is not None and own.cancelling():
+                raise  # the caller left
+            raise TaskCancelledError from None  # the replica was told to stop
         finally:
             if not ended:
                 response.cancel()
@@ -124,6 +128,9 @@ class Forward:
         headers = {"content-type": CONTENT_TYPE_PLAIN_0_0_4}
         await PlainTextResponse(merged(dict(pages)), headers=headers)(scope, receive, send)
 
+
+_LOST = (RayActorError, TaskCancelledError, NodeDiedError, ObjectLostError, WorkerCrashedError)
+"""What Ray raises when a replica, or the machine under it, is gone."""
 
 _HEAD = ("http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client")
 """What a replica is told of a request's scope: what can travel, and is not the server's own."""
@@ -164,7 +171,7 @@ def _failure(error: Exception, limit: float, *, asks: bool) -> tuple[Exception, 
         return busy(1), False
     if isinstance(error, DeploymentUnavailableError):
         return loading(), False
-    if not isinstance(error, RayActorError | TaskCancelledError):
+    if not isinstance(error, _LOST):
         return error, False
     said = " ".join(str(error).split())
     log.warning("a replica was lost: %s", said[:500])
