@@ -21,7 +21,7 @@ from sooner.completion import Completion, completion
 from sooner.control.fixed import FixedController
 from sooner.errors import SoonerError, TargetError
 from sooner.noise import NOISE_VERSION, choice_seed, fresh_seed
-from sooner.prompt import Prompt, Template, bad_word_ids, make_request
+from sooner.prompt import Prompt, Template, bad_word_ids, make_request, source_of
 from sooner.protocols import Context, Controller, Drafter, Target
 from sooner.sampling import Processor
 from sooner.sequence import Sequence as Choice
@@ -259,11 +259,12 @@ class Engine:
             self._emit(slot, empty)
 
     def _choice(self, request: Request, choice: int, seed: int) -> Choice:
+        source = source_of(self.target, request.prompt)
         processor = Processor(
             request.sampling,
             vocab_size=self.target.vocab_size,
             seed=seed,
-            prompt=request.prompt,
+            prompt=request.prompt[source.tokens :],
             eos_ids=self.codec.eos_ids,
             bad_words=bad_word_ids(request.sampling.bad_words, self.codec),
             matcher=None if request.constraint is None else request.constraint.open(),
@@ -275,7 +276,7 @@ class Engine:
             processor=processor,
             verifier=create_verifier(request.sampling.verify),
             detokenizer=self.codec.detokenizer(),
-            context=self.target.context,
+            context=source.context,
             eos_ids=self.codec.eos_ids,
             choice=choice,
             alternatives=self.alternatives,
@@ -369,16 +370,13 @@ class Engine:
             raise handle.error
 
     def _advance(self, handle: Handle, seen: int) -> list[Step]:
-        """The steps of ``handle`` after the first ``seen``, taking passes until there is one; none once it has ended.
-
-        Between passes whoever submits or aborts goes first: a lock alone would mostly come back to this thread.
-        """
+        """The steps of ``handle`` after the first ``seen``, with passes until there is one; none once it has ended."""
         while True:
             with self._turns.driving():
                 if len(handle.steps) > seen or handle.finished:
                     return handle.steps[seen:]
                 self._step()
-            self._turns.give_way()
+            self._turns.give_way()  # to whoever submits or aborts: a lock alone would mostly come back to this thread
 
     def completion(self, handle: Handle) -> Completion:
         """The answer of a finished request, with all its choices."""

@@ -20,6 +20,7 @@ from sooner.draft.cascade import CascadeDrafter
 from sooner.draft.table import packaged_table
 from sooner.engine import Engine
 from sooner.errors import DraftError, ModelError
+from sooner.protocols import Encoding
 
 if TYPE_CHECKING:
     from sooner.backend import Backend, BackendName, TorchOptions
@@ -288,6 +289,6 @@ def _cost(target: Target, threads: int | None) -> CostCurve:
     try:
         return CostCurve.from_dict((recall(key) or {})["curve"])
     except (KeyError, TypeError, ValueError):  # not measured yet, or by a version that measured otherwise
-        curve = measure_cost(target)
+        curve = measure_cost(target.decoder if isinstance(target, Encoding) else target)
         remember(key, {"curve": curve.to_dict()})
         return curve

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from sooner.errors import InvalidRequest
+from sooner.protocols import Encoding, Target
 from sooner.text import TextCodec
-from sooner.types import Request, Sampling
+from sooner.types import Request, Sampling, Source
 
-__all__ = ["Message", "Prompt", "Template", "bad_word_ids", "make_request"]
+__all__ = ["Message", "Prompt", "Template", "bad_word_ids", "make_request", "source_of"]
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message] | Sequence[int]
@@ -64,6 +65,11 @@ def make_request(
         drafting=drafting,
         constraint=constraint,
     )
+
+
+def source_of(target: Target, prompt: Sequence[int]) -> Source:
+    """What of ``prompt`` an encoder of the target reads; nothing where it has none. Raises `InvalidRequest`."""
+    return target.source(prompt) if isinstance(target, Encoding) else Source(0, target.context)
 
 
 def bad_word_ids(words: Sequence[str], codec: TextCodec) -> list[list[int]]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.types import Draft, Probabilities, Rows, Sampling, Step, Verdict, Work
+from sooner.types import Draft, Probabilities, Rows, Sampling, Source, Step, Verdict, Work
 
 __all__ = [
     "Coins",
@@ -20,6 +20,7 @@ __all__ = [
     "Context",
     "Controller",
     "Drafter",
+    "Encoding",
     "Law",
     "Matcher",
     "Session",
@@ -98,6 +99,23 @@ class Target(Protocol):
         Afterwards each session's tokens include its work's ``tokens``; its draft nodes are pending until `settle`
         (an unsettled session drops them at its next pass).
         """
+        ...
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """What a target with an encoder offers besides: its texts begin with the source, which the encoder reads whole.
+
+    The source is part of a session's tokens, so that drafters copy from it and cached prefixes are found by it.
+    """
+
+    @property
+    def decoder(self) -> Target:
+        """Scores texts without a source, behind a stand-in: what passes cost is measured there."""
+        ...
+
+    def source(self, prompt: Sequence[int]) -> Source:
+        """What of ``prompt`` is its source. Raises `InvalidRequest` where a part is missing or too long."""
         ...
 
 

@@ -21,7 +21,7 @@ from sooner.errors import CorruptModel, InvalidRequest, ModelNotFound, Unsupport
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["Detokenizer", "TextCodec", "Tokenizer"]
+__all__ = ["Detokenizer", "SourceTokenizer", "TextCodec", "Tokenizer"]
 
 
 class TextCodec(Protocol):
@@ -119,6 +119,8 @@ class Tokenizer:
             raise CorruptModel(f"{path} cannot be read ({one_line(error)}); download it again") from error
         settings = _Settings(path.parent)
         ends = settings.eos_ids(core) if eos_ids is None else set(eos_ids)
+        if settings.reads_sources:
+            return SourceTokenizer(core, settings.id("eos"), settings.start, eos=settings.token("eos"))
         return cls(core, eos_ids=ends, bos=settings.token("bos"), eos=settings.token("eos"))
 
     @property
@@ -184,6 +186,30 @@ class Tokenizer:
         return b"" if piece is None else self._piece(piece)
 
 
+class SourceTokenizer(Tokenizer):
+    """The tokenizer of a model with an encoder: a prompt's text is a source, ``end`` ends it, and the decoder's text
+    begins with ``start``.
+
+    Raises `UnsupportedModel` where the model puts more behind a source than its end.
+    """
+
+    def __init__(self, core: tokenizers.Tokenizer, end: int, start: Iterable[int], *, eos: str = "") -> None:
+        super().__init__(core, eos_ids=[end], eos=eos)
+        around = list(core.encode("", add_special_tokens=True).ids)
+        at = around.index(end) if end in around else len(around)
+        if around[at + 1 :]:
+            raise UnsupportedModel(
+                f"its tokenizer puts {len(around) - at - 1} more tokens behind a source's end, which sooner does not "
+                "lay out; use another model"
+            )
+        self._before, self._behind = around[:at], [end, *start]
+
+    def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
+        """As `Tokenizer.encode`; with ``bos`` a whole prompt, up to where the decoder writes."""
+        ids = super().encode(text, special=special, bos=False)
+        return [*self._before, *ids, *self._behind] if bos else ids
+
+
 def _byte_alphabet() -> dict[str, int]:
     """GPT-2's printable stand-ins for the 256 bytes (Radford et al. 2019, ``bytes_to_unicode``)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -237,6 +263,26 @@ class _Settings:
         self._config = _read_json(folder / "tokenizer_config.json")
         self._generation = _read_json(folder / "generation_config.json")
         self._model = _read_json(folder / "config.json")
+
+    @property
+    def reads_sources(self) -> bool:
+        """Whether the model has an encoder."""
+        return bool(self._model.get("is_encoder_decoder"))
+
+    @property
+    def start(self) -> list[int]:
+        """What a decoder's text begins with."""
+        forced = self._generation.get("forced_bos_token_id", self._model.get("forced_bos_token_id"))
+        return [self.id("decoder_start"), *([forced] if isinstance(forced, int) else [])]
+
+    def id(self, name: str) -> int:
+        """The first token of that name. Raises `CorruptModel`."""
+        for source in (self._generation, self._model):
+            value = source.get(f"{name}_token_id")
+            value = value[0] if isinstance(value, list) and value else value
+            if isinstance(value, int):
+                return value
+        raise CorruptModel(f"the model's config.json names no {name}_token_id: copy it again from the model's page")
 
     def token(self, name: str) -> str:
         value = self._config.get(f"{name}_token")

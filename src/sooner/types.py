@@ -30,6 +30,7 @@ __all__ = [
     "Request",
     "Rows",
     "Sampling",
+    "Source",
     "Step",
     "TokenLogprob",
     "Usage",
@@ -178,6 +179,14 @@ class Request:
     salt: str = ""
     drafting: bool = True
     constraint: Constraint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Of a prompt, what an encoder reads: its first ``tokens``. ``context``: the most that prompt and answer have."""
+
+    tokens: int
+    context: int
 
 
 @dataclass(frozen=True, slots=True)

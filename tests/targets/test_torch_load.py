@@ -44,7 +44,6 @@ def refused(kind: type[SoonerError], words: str, folder: Path, **options: Any) -
         ("bamba", "mamba layers, which keep one running state"),
         ("lfm2", "conv layers, which keep one running state"),
         ("bloom", "instead of through transformers' attention interface"),
-        ("t5", "encoder-decoder"),
     ],
 )
 def test_models_that_cannot_be_cut_are_refused_at_load(tmp_path: Path, family: str, words: str) -> None:

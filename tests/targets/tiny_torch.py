@@ -41,7 +41,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bamba": ("BambaConfig", {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "attn_layer_indices": [1]}),
     "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention", "conv"]}),
     "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}),
-    "t5": ("T5Config", {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}),
 }
 
 
@@ -53,8 +52,7 @@ def build(family: str, folder: Path, seed: int = 0, **more: Any) -> Path:
     name, special = FAMILIES[family]
     torch.manual_seed(seed)
     config = getattr(transformers, name)(**{**_SHAPE, **special, **more})
-    kind = transformers.AutoModelForSeq2SeqLM if family == "t5" else transformers.AutoModelForCausalLM
-    model = kind.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:

@@ -20,12 +20,19 @@ __all__ = ["IR", "SETTINGS", "check_ir", "describe", "ir_quantisation", "write_s
 
 IR = "openvino_model.xml"
 
+_CONTEXT = ("max_position_embeddings", "n_positions", "seq_length")
+_RELATIVE = {"seq_length": 512}
+"""The context of encoder-decoder models whose relative positions have no end (T5's): what they were trained on."""
+
 SETTINGS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """The files beside a model's weights."""
 
 
-def describe(folder: Path, *, name: str, source: str, sha256: str, quantisation: str) -> ModelFiles:
-    """The `ModelFiles` of a folder that holds an IR, a tokenizer and its configuration files.
+def describe(
+    folder: Path, *, name: str, source: str, sha256: str, quantisation: str, encoders: bool = False
+) -> ModelFiles:
+    """The `ModelFiles` of a folder that holds an IR, a tokenizer and its configuration files; ``encoders``:
+    of one with weights for torch, which runs models with an encoder, too.
 
     Raises `ModelNotFound` if one is missing, `CorruptModel` if one is damaged.
     """
@@ -36,8 +43,8 @@ def describe(folder: Path, *, name: str, source: str, sha256: str, quantisation:
     if config is None:
         raise ModelNotFound(f"{folder} has no config.json; copy it there from the model's Hugging Face page")
     text = config.get("text_config", config)
-    if config.get("is_encoder_decoder"):
-        raise UnsupportedModel(f"{folder} holds an encoder-decoder model; sooner runs decoder-only language models")
+    if config.get("is_encoder_decoder") and not encoders:
+        raise UnsupportedModel(f"{folder} holds an encoder-decoder model, which runs on torch: add --backend torch")
     settings = _read_json(folder / "tokenizer_config.json") or {}
     generation = _read_json(folder / "generation_config.json") or {}
     try:
@@ -49,10 +56,10 @@ def describe(folder: Path, *, name: str, source: str, sha256: str, quantisation:
             chat_template=_chat_template(folder, settings),
             eos_ids=_ids(generation.get("eos_token_id")) or _ids(text.get("eos_token_id")),
             bos_id=next(iter(_ids(text.get("bos_token_id"))), None),
-            context=int(_named(text, "max_position_embeddings", "n_positions", "seq_length")),
+            context=int(_named(text if not text.get("is_encoder_decoder") else {**_RELATIVE, **text}, *_CONTEXT)),
             architecture=str(text["model_type"]),
             hidden_size=int(_named(text, "hidden_size", "n_embd", "d_model")),
-            layers=int(_named(text, "num_hidden_layers", "n_layer", "n_layers")),
+            layers=int(_named(text, "num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")),
             vocab_size=int(text["vocab_size"]),
             sliding_window=_window(text),
             sha256=sha256,

@@ -37,7 +37,7 @@ def use_folder(folder: Path, *, name: str, source: str) -> ModelFiles:
         raise ModelNotFound(f"{folder} has no safetensors; copy them there from the model's Hugging Face page")
     config = folder / "config.json"
     sha256 = content_hash(*([config] if config.is_file() else []), *weights)
-    return describe(folder, name=name, source=source, sha256=sha256, quantisation="as stored")
+    return describe(folder, name=name, source=source, sha256=sha256, quantisation="as stored", encoders=True)
 
 
 def exported(gguf: Path, *, name: str, source: str, say: Say) -> ModelFiles:

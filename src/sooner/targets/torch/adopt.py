@@ -27,7 +27,7 @@ from sooner.targets.torch.runner import Runner
 from sooner.targets.torch.taps import Taps
 from sooner.targets.torch.target import TorchTarget
 
-__all__ = ["RULES", "adopt"]
+__all__ = ["RULES", "adopt", "settle_rule", "tolerance"]
 
 Say = Callable[[str], None]
 Recall = Callable[[str], Mapping[str, Any] | None]
@@ -86,17 +86,22 @@ def adopt(
         **({"passes": "strict"} if strict else {"passes": "compiled"} if compile else {}),
     }
     target = TorchTarget(runner, plan, vocab_size=rows.shape[1], fingerprint=fingerprint)
-    check_model(target, tokens, rows, _QUANTISED if quantised else _TOLERANCE.get(dtype, 0.1))
+    check_model(target, tokens, rows, tolerance(model, dtype))
     _all_layers(kv, text.num_hidden_layers)
     target.plan = plan.measured(kv.token_bytes)
     if log:
         log(str(target.plan))
     key = f"rows\n{sorted(fingerprint.items())}\n{torch.get_num_threads()}"
-    _settle_rule(target, key, recall, remember, fixed=strict or compile)
+    settle_rule(target, key, recall, remember, fixed=strict or compile)
     target.slots.purge()
     if log and not target.row_invariant:
         log("rows depend on how they are scored on this device: texts are equal up to numeric near-ties only")
     return target
+
+
+def tolerance(model: Any, dtype: Any) -> float:
+    """What rows scored in pieces may be off by in the mean, of a row's spread."""
+    return _QUANTISED if getattr(inner(model), "is_quantized", False) else _TOLERANCE.get(dtype, 0.1)
 
 
 def _all_layers(kv: KVTensors, layers: int) -> None:
@@ -108,7 +113,7 @@ def _all_layers(kv: KVTensors, layers: int) -> None:
         )
 
 
-def _settle_rule(target: TorchTarget, key: str, recall: Any, remember: Any, *, fixed: bool) -> None:
+def settle_rule(target: TorchTarget, key: str, recall: Any, remember: Any, *, fixed: bool) -> None:
     """The first rule under which rows are invariant, as measured now or before; ``fixed`` shapes have their own."""
     known = recall(key)
     if known is None:

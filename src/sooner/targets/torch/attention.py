@@ -19,9 +19,9 @@ from torch.nn import functional
 from sooner.targets.torch.kv import KVTensors, blocks
 from sooner.targets.torch.layout import Chain, Text, consecutive
 
-__all__ = ["Attending", "ByChains", "Fixed"]
+__all__ = ["ROWS", "Attending", "ByChains", "Fixed", "attend"]
 
-_ROWS = 4
+ROWS = 4
 """Rows of a chain are padded to a multiple of this: with fewer, matrix products take other kernels."""
 
 
@@ -73,7 +73,7 @@ class ByChains:
             for tensor, fed in ((keys, key), (values, value)):
                 tensor[slot, :, at : at + len(chain.written)] = self._take(fed[0], chain.written)
             rows = chain.rows
-            padded = (*rows, *rows[-1:] * (-len(rows) % _ROWS))
+            padded = (*rows, *rows[-1:] * (-len(rows) % ROWS))
             asked = _Asked(self._take(query[0], padded)[None], key, value, keys, values, how)
             result = self._scored(slot, chain, asked)
             out[0].index_copy_(0, self._indices(rows, out.device), result[0, : len(rows)])
@@ -93,7 +93,7 @@ class ByChains:
         n, start = len(chain.rows), chain.start
         asked.keys[slot, :, start : start + n] = asked.key[0, :, :n]
         asked.values[slot, :, start : start + n] = asked.value[0, :, :n]
-        missing = -asked.query.shape[2] % _ROWS
+        missing = -asked.query.shape[2] % ROWS
         if missing:
             more = asked.query[:, :, -1:].expand(-1, -1, missing, -1)
             asked = replace(asked, query=torch.cat([asked.query, more], dim=2))

@@ -18,6 +18,8 @@ from sooner.targets.torch import model as models
 from sooner.targets.torch.adopt import adopt
 from sooner.targets.torch.cache import check_version, refuse_state
 from sooner.targets.torch.memory import MemoryPlan, plan_memory
+from sooner.targets.torch.pair import adopt_pair, refuse_audio, refuse_options, token_bytes
+from sooner.targets.torch.source import SourceTarget
 from sooner.targets.torch.target import TorchTarget
 
 __all__ = ["Files", "load"]
@@ -66,7 +68,7 @@ def load(
     log: Say | None = None,
     recall: Callable[[str], Mapping[str, Any] | None] = lambda key: None,
     remember: Callable[[str, dict[str, Any]], None] = lambda key, fact: None,
-) -> TorchTarget:
+) -> TorchTarget | SourceTarget:
     """Load a model with transformers and check that it can be driven over our cache.
 
     ``device``: auto, cpu, cuda, cuda:N or mps. ``precision``: "auto" is float32 on processors and the model's own on
@@ -86,14 +88,22 @@ def load(
         torch.set_num_threads(threads)
     config = models.read_config(files.folder)
     refuse_state(config, str(files.folder))
+    pair = bool(getattr(config, "is_encoder_decoder", False))
+    if pair:
+        refuse_audio(config, str(files.folder))
+        refuse_options({"strict": strict, "compile": compile, "taps": taps, "adapter": adapter})
     quantisation = models.quantisation_of(config, quantization)
     dtype = devices.precision(precision, where, getattr(config, "dtype", None))
     plan = _plan(files, config, where, dtype, available, limit=pool_tokens, slots=slots)
-    model = models.load_model(files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter)
+    model = models.load_model(
+        files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter, pair=pair
+    )
     named = {
         **({"quantization": str(quantization or "the model's own")} if quantisation is not None else {}),
         **({"adapter": adapter} if adapter else {}),
     }
+    if pair:
+        return adopt_pair(model, plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
     return adopt(
         model,
         plan,
@@ -120,9 +130,6 @@ def _plan(
     slots: int,
 ) -> MemoryPlan:
     """From the configuration alone, before anything is loaded."""
-    text = config.get_text_config()
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     stored = getattr(config, "dtype", None) or dtype
     quantised = getattr(config, "quantization_config", None) is not None
     scale = 1.0 if quantised else dtype.itemsize / getattr(stored, "itemsize", dtype.itemsize)
@@ -130,8 +137,18 @@ def _plan(
         device=str(where),
         available=devices.free_bytes(where, available),
         weights=int(models.weight_bytes(files.folder) * scale),
-        token_bytes=text.num_hidden_layers * heads * width * 2 * dtype.itemsize,
+        token_bytes=_token_bytes(config, dtype.itemsize),
         context=files.context,
         limit=limit,
         slots=slots,
     )
+
+
+def _token_bytes(config: Any, itemsize: int) -> int:
+    """Bytes of one token's entries in all layers."""
+    if getattr(config, "is_encoder_decoder", False):
+        return token_bytes(config, itemsize)
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(text.num_hidden_layers * heads * width * 2 * itemsize)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from sooner.errors import CorruptModel, InvalidRequest, TargetError, UnsupportedModel, one_line
 from sooner.targets.torch.device import out_of_memory
@@ -45,10 +45,6 @@ def read_config(folder: Path) -> Any:
             f"transformers {transformers.__version__} does not know the model in {folder} ({one_line(error)}): update "
             "transformers, or use another model"
         ) from error
-    if getattr(config, "is_encoder_decoder", False):
-        raise UnsupportedModel(
-            f"{folder} holds an encoder-decoder model; this target runs decoder-only language models"
-        )
     return config
 
 
@@ -81,14 +77,19 @@ def quantisation_of(config: Any, given: Any) -> Any:
     return chosen
 
 
-def load_model(folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None) -> Any:
-    """The model on ``device``, in evaluation mode. Raises `ModelError`, `TargetError` when the device is full."""
+def load_model(
+    folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None, pair: bool = False
+) -> Any:
+    """The model on ``device``, in evaluation mode. ``pair``: it has an encoder and a decoder.
+
+    Raises `ModelError`, `TargetError` when the device is full.
+    """
     options: dict[str, Any] = {"dtype": dtype}
     if quantisation is not None:
         options |= {"quantization_config": quantisation, "device_map": {"": device}}
     try:
         with _quietly():
-            model, info = AutoModelForCausalLM.from_pretrained(
+            model, info = (AutoModelForSeq2SeqLM if pair else AutoModelForCausalLM).from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
             )
             if quantisation is None:

@@ -69,9 +69,13 @@ class Runner:
             slots = max(slots, slot + 1)
         self.kv.reserve(slots, min(end, self.kv.context))
         flat.pad(self.rule)
-        attending = ByChains(self.kv, flat.texts)
+        attending = self.attending(flat.texts)
         logits, hidden = self.forward(flat.tokens, flat.positions, flat.wanted, attending)
         return logits, hidden, [partial(_keep, attending, text) for text in flat.texts]
+
+    def attending(self, texts: Sequence[Text]) -> ByChains:
+        """How the rows of a pass over ``texts`` attend."""
+        return ByChains(self.kv, texts)
 
     def forward(
         self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[int], attending: Any

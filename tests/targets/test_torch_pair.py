@@ -1,0 +1,323 @@
+"""Encoder-decoder models (T5, BART, Marian): the laws on sources and texts, and what transformers' generate writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_torch import CONTEXT, V, grown, open_target
+
+import sooner
+from sooner.control.fixed import FixedController
+from sooner.draft.model import ModelDrafter
+from sooner.draft.ngram import NgramDrafter
+from sooner.engine import Engine
+from sooner.errors import ContextOverflow, InvalidRequest, SoonerError, UnsupportedModel
+from sooner.types import ROOT, Rows, Work
+from test_engine_laws import visible
+from toy import FlickerController, ToyCodec, TreeDrafter
+
+pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+
+END = 1
+SOURCES = [[5, 6, 7, 8], [9] * 20, [3], [10, 11, 12, 13, 14, 10, 11, 12]]
+OPTIONS: dict[str, Any] = {"max_tokens": 24, "seed": 5, "logprobs": 2, "ignore_eos": True}
+
+_BART: dict[str, Any] = {
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": CONTEXT,
+    "forced_eos_token_id": None,
+}
+_PAIRS: dict[str, tuple[str, dict[str, Any]]] = {
+    "t5": ("T5Config", {"d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "n_positions": CONTEXT}),
+    "bart": ("BartConfig", {**_BART, "decoder_start_token_id": END, "bos_token_id": 2}),
+    "marian": ("MarianConfig", _BART),
+}
+
+
+def build_pair(family: str, folder: Path, seed: int = 0, **more: Any) -> Path:
+    """A tiny encoder-decoder with weights so wide that its texts are not one token again and again."""
+    import torch
+    import transformers
+
+    name, special = _PAIRS[family]
+    torch.manual_seed(seed)
+    shape = {"d_model": 32, "vocab_size": V, "pad_token_id": 0, "eos_token_id": END, "decoder_start_token_id": 0}
+    config = getattr(transformers, name)(**{**shape, **special, **more})
+    model = transformers.AutoModelForSeq2SeqLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1 and parameter.requires_grad:
+                parameter.mul_(0.3 / max(float(parameter.std()), 1e-6))
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=list(_PAIRS))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_pair(request.param, tmp_path_factory.mktemp("pairs") / request.param)
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Any:
+    return open_target(folder)
+
+
+@pytest.fixture(autouse=True)
+def _free(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "target" in request.fixturenames:
+        slots = request.getfixturevalue("target").decoder.slots
+        assert slots.free == slots.count
+
+
+def prompts(target: Any) -> list[list[int]]:
+    return [[*source, END, target._first] for source in SOURCES]
+
+
+def texts(target: Any, drafter: Any = None, *, temperature: float, running: int, controller: Any = None) -> list[Any]:
+    target.decoder.slots.purge()
+    controller = controller or FixedController(6)
+    engine = Engine(target, ToyCodec(), drafter=drafter, controller=controller, max_running=running, chunk=16)
+    return [visible(c) for c in engine.generate_many(prompts(target), temperature=temperature, **OPTIONS)]
+
+
+def test_the_text_is_that_of_transformers_own_generate(target: Any, folder: Path) -> None:
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    different = set()
+    for source, (_, tokens, *_) in zip(SOURCES, texts(target, temperature=0.0, running=1), strict=True):
+        with torch.inference_mode():
+            ids = torch.tensor([[*source, END]])
+            found = model.generate(ids, max_new_tokens=24, do_sample=False, num_beams=1, eos_token_id=None)
+        assert list(tokens) == found[0, 1:].tolist()
+        different.add(tuple(tokens))
+    assert len(different) > 1, "every source has one text: the encoder was not read"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_no_draft_budget_batch_or_cache_changes_a_bit(target: Any, temperature: float) -> None:
+    assert target.row_invariant, target.fingerprint
+    want = texts(target, temperature=temperature, running=1)
+    truth = {tuple(p): list(w[1]) for p, w in zip(prompts(target), want, strict=True)}
+    assert texts(target, temperature=temperature, running=4) == want
+    drafter = TreeDrafter(1, truth, vocab_size=V)
+    assert texts(target, drafter, temperature=temperature, running=3) == want
+    flicker = FlickerController(7, seed=2)
+    assert texts(target, drafter, temperature=temperature, running=4, controller=flicker) == want
+    assert texts(target, NgramDrafter(), temperature=temperature, running=4) == want
+
+
+def test_the_check_sees_a_neighbours_source(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: every text of a pass reads the first one's source."""
+    want = texts(target, temperature=0.0, running=1)
+    attending = target._runner.attending
+
+    def mixed(passed: Any) -> Any:
+        runner = target._runner
+        runner.sources = dict.fromkeys(runner.sources, next(iter(runner.sources.values()), runner.spare))
+        return attending(passed)
+
+    monkeypatch.setattr(target._runner, "attending", mixed)
+    assert texts(target, temperature=0.0, running=4) != want
+
+
+def fresh(target: Any, tokens: Sequence[int], fed: Work) -> Any:
+    """The rows of ``fed`` one path at a time, each in a session of its own, with its source read anew."""
+    rows = []
+    for node in range(ROOT, len(fed.draft)):
+        target._kept.clear()
+        session = target.open(salt="fresh")
+        path = [fed.draft.tokens[i] for i in fed.draft.path(node)]
+        rows.append(target.score([Work(session, (*tokens, *fed.tokens, *path))])[0].logits[0].copy())
+        session.close()
+        target.decoder.slots.purge()
+    return np.stack(rows)
+
+
+def wander(target: Any, seed: int, steps: int = 7) -> None:
+    """Random passes, settlements, cuts into text and source, forks; every row equals that of a fresh session."""
+    rng = np.random.default_rng(seed)
+    session = target.open(salt="wander")
+    held: list[int] = []
+    for _ in range(steps):
+        if END not in held:
+            source = rng.integers(2, V, int(rng.integers(1, 7))).tolist()
+            if rng.random() < 0.5:  # in two pieces, of which the first asks for nothing
+                assert target.score([Work(session, tuple(source[:1]), logits=False)])[0].logits.shape == (0, V)
+                held += source[:1]
+                source = source[1:]
+            fed = (*source, END, target._first)
+        else:
+            fed = tuple(rng.integers(0, V, int(rng.choice([1, 1, 2, 5]))).tolist())
+        work = Work(session, fed, grown(rng, 7))
+        rows = target.score([work])[0].logits.copy()
+        assert np.array_equal(rows, fresh(target, held, work)), f"rows after {len(held)} tokens"
+        held += fed
+        if rng.random() < 0.8:
+            path = work.draft.path(int(rng.integers(ROOT, len(work.draft))))
+            session.settle(path)
+            held += [work.draft.tokens[i] for i in path]
+        if rng.random() < 0.3:
+            keep = int(rng.integers(0, len(held) + 1))
+            session.sync(held[:keep])
+            held = list(session.tokens)
+            assert len(held) == keep
+        elif rng.random() < 0.3:  # a fork goes on, its origin ends
+            fork = target.open(held, salt="wander")
+            assert list(fork.tokens) == held
+            session.close()
+            session = fork
+        assert list(session.tokens) == held
+    session.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cache_is_a_pure_function_of_its_tokens(target: Any, seed: int) -> None:
+    wander(target, seed)
+
+
+def reopened_rows_are_right(target: Any) -> bool:
+    """Of one text behind two sources: whether the second's entries, found again, are its own."""
+    text = (target._first, 5, 6, 7)
+    for source in ([5, 6], [9, 9, 9]):
+        session = target.open(salt="two")
+        target.score([Work(session, (*source, END, *text))])
+        session.close()
+    held = [9, 9, 9, END, *text]
+    session = target.open(held, salt="two")
+    assert list(session.tokens) == held
+    work = Work(session, (8,))
+    rows = target.score([work])[0].logits.copy()
+    session.close()
+    return np.array_equal(rows, fresh(target, held, work))
+
+
+def test_a_text_is_found_again_under_its_own_source(target: Any) -> None:
+    assert reopened_rows_are_right(target)
+
+
+def test_entries_shared_between_sources_are_caught(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control."""
+    from sooner.targets.torch import source
+
+    monkeypatch.setattr(source, "_key", lambda salt, tokens: salt)
+    target.decoder.slots.purge()
+    assert not reopened_rows_are_right(target)
+
+
+def test_drafters_copy_from_the_source(tmp_path: Path) -> None:
+    """The source is in what drafters see: its words are guessed before the text holds any of them."""
+    target = open_target(build_pair("t5", tmp_path / "t5"))
+    seen: list[tuple[int, ...]] = []
+
+    class Looking(NgramDrafter):
+        def propose(self, contexts: Any) -> Any:
+            seen.extend(tuple(context.tokens) for context in contexts)
+            return super().propose(contexts)
+
+    prompt = [7, 8, 9, 10, END, 0]
+    Engine(target, ToyCodec(), drafter=Looking(), controller=FixedController(4)).generate(prompt, max_tokens=3)
+    assert seen[0][: len(prompt)] == tuple(prompt)
+
+
+def test_a_draft_model_reads_the_source_with_an_encoder_of_its_own(folder: Path) -> None:
+    target, draft = open_target(folder), open_target(folder)
+    drafter = ModelDrafter(
+        "twin", open_model=lambda _: (draft, ToyCodec()), target=target, codec=ToyCodec(), thrifty=False, width=1
+    )
+    want = texts(target, temperature=0.0, running=2)
+    engine = Engine(target, ToyCodec(), drafter=drafter, controller=FixedController(4), max_running=2)
+    found = engine.generate_many(prompts(target), temperature=0.0, **OPTIONS)
+    assert [visible(c) for c in found] == want
+    took = [c.speculation for c in found]
+    assert sum(one.accepted for one in took) == sum(one.drafted for one in took) > 0, "a twin is always right"
+
+
+def refused(kind: type[SoonerError], words: str, engine: Engine, prompt: Any, **options: Any) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        engine.generate(prompt, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_prompts_without_a_part_are_refused_before_a_pass(target: Any) -> None:
+    engine = Engine(target, ToyCodec(), max_running=2)
+    refused(InvalidRequest, "lacks the decoder's part: give the source, its end", engine, [5, 6, 7])
+    refused(InvalidRequest, "lacks the decoder's part", engine, [5, 6, END])
+    long = [5] * (target._longest + 1)
+    refused(ContextOverflow, "the encoder reads", engine, [*long, END, 0])
+    assert not engine.busy
+
+
+def test_the_answer_ends_where_the_decoders_positions_do(target: Any) -> None:
+    engine = Engine(target, ToyCodec(), drafter=TreeDrafter(1, vocab_size=V), controller=FixedController(6))
+    found = engine.generate([5, 6, END, target._first], ignore_eos=True)
+    assert found.finish.reason == "length"
+    assert found.usage.completion_tokens == target.decoder.context
+
+
+def test_penalties_look_at_the_text_not_at_its_source(target: Any) -> None:
+    """transformers' penalty on encoder-decoder models does the same."""
+    engine = Engine(target, ToyCodec(), max_running=2)
+    request = engine.request([*range(2, V), END, target._first], repetition_penalty=2.0)
+    assert engine._choice(request, 0, seed=0)._processor._prompt_ids == {target._first}
+
+
+def with_tokenizer(folder: Path) -> Path:
+    """Words w2 to w63 as a tokenizer of SentencePiece's kind, without a post-processor."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
+
+    words = {"<pad>": 0, "</s>": 1, **{f"▁w{i}": i for i in range(2, V)}}
+    core = tokenizers.Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Metaspace()
+    core.add_special_tokens(["<pad>", "</s>"])
+    core.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+    return folder
+
+
+def test_text_in_text_out(tmp_path: Path) -> None:
+    folder = with_tokenizer(build_pair("t5", tmp_path / "t5"))
+    engine = sooner.load(str(folder), backend="torch", device="cpu", max_running=2)
+    found = engine.generate("w5 w6 w7", max_tokens=8, ignore_eos=True)
+    assert found.usage.prompt_tokens == 5
+    ids = engine.generate([5, 6, 7, END, 0], max_tokens=8, ignore_eos=True)
+    assert (found.text, found.token_ids) == (ids.text, ids.token_ids)
+    assert found.text.startswith("w")
+    plain = sooner.load(str(folder), backend="torch", device="cpu", draft=None, max_running=2)
+    assert plain.generate("w5 w6 w7", max_tokens=8, ignore_eos=True).text == found.text
+
+
+def test_what_is_not_done_is_refused_at_load(tmp_path: Path) -> None:
+    import transformers
+
+    folder = build_pair("t5", tmp_path / "t5")
+    for option in ("strict", "compile"):
+        with pytest.raises(InvalidRequest, match=f"{option} is for decoder-only models"):
+            open_target(folder, **{option: True})
+    transformers.WhisperConfig().save_pretrained(tmp_path / "whisper")
+    with pytest.raises(UnsupportedModel, match="reads sound or pictures"):
+        open_target(tmp_path / "whisper")
+
+
+def test_a_work_without_the_decoders_token_has_no_rows(target: Any) -> None:
+    session = target.open()
+    with pytest.raises(SoonerError, match="asks for rows of a source"):
+        target.score([Work(session, (5, 6, END))])
+    assert list(session.tokens) == []
+    rows: Rows = target.score([Work(session, (5, 6, END, target._first))])[0]
+    assert rows.logits.shape == (1, V)
+    session.close()
