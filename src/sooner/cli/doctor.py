@@ -20,7 +20,6 @@ from sooner.cli.failures import DIFFERENT
 from sooner.cli.groups import taking
 from sooner.cli.output import notes, print_json, tables
 from sooner.errors import InvalidRequest
-from sooner.protocols import Encoding
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -125,6 +124,7 @@ class Diagnosis:
 def diagnose(engine: Engine, *, quick: bool) -> Diagnosis:
     """Check the rows and time the passes of the engine's target. Raises `InvalidRequest` if it has no probe."""
     from sooner.bench import stamp
+    from sooner.protocols import Encoding
 
     target: Any = engine.target.decoder if isinstance(engine.target, Encoding) else engine.target
     probe = _probe(target)
