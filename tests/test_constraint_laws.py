@@ -177,6 +177,7 @@ def test_forced_tokens_are_drafted_for_free_and_accepted_whole() -> None:
     sources = [source for _, source in answer.pieces]
     assert sources.count(GRAMMAR) > len(sources) // 2
     assert answer.speculation.accepted == answer.speculation.drafted
+
     class Paused(FixedController):
         def budgets(self, contexts: Sequence[Context]) -> list[int]:
             return [0] * len(contexts)
