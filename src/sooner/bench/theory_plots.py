@@ -33,14 +33,15 @@ def draw(study: Mapping[str, Any], folder: Path) -> list[Path]:
     require_plots()
     import matplotlib as mpl
 
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "sooner", "font.size": 9, "axes.spines.top": False}
+    frame = {"axes.spines.top": False, "axes.spines.right": False}
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "sooner", "font.size": 9, **frame}
     plots: dict[str, tuple[str, Callable[[Any, Any], None]]] = {
         "acceptance": ("acceptance", _acceptance),
         "speed": ("lengths", _speed),
         "work": ("lengths", _work),
     }
     written = []
-    with mpl.rc_context({**settings, "axes.spines.right": False}):
+    with mpl.rc_context(settings):
         for name, (part, plot) in plots.items():
             if study[part]:
                 written += _write(name, study[part], plot, folder)
