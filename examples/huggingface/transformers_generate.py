@@ -1,4 +1,4 @@
-"""Drafts for a transformers model that you already hold: `python examples/huggingface/transformers_generate.py FOLDER_OR_ID`.
+"""Drafts for a transformers model you already hold: `python examples/huggingface/transformers_generate.py FOLDER`.
 
 Needs `pip install "sooner[torch]"`. The cells below can be pasted into a notebook as they are.
 """
