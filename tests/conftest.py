@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,11 @@ import pytest
 
 if TYPE_CHECKING:
     from sooner.store import ModelFiles
+
+
+# A torchvision built for CUDA does not load beside a CPU build of torch, and takes all of transformers with it; without
+# one transformers works.
+sys.modules.setdefault("torchvision", None)  # type: ignore[arg-type]  # how Python spells "cannot be imported"
 
 
 @pytest.fixture(scope="session")

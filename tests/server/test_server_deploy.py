@@ -138,8 +138,9 @@ def test_the_documents_paths_are_the_servers() -> None:
     async def paths() -> set[str]:
         async with serving() as (app, _), raw(app) as http:
             described = set((await http.get("/openapi.json")).json()["paths"])
-            assert (await http.get("/")).status_code == 200
-            return {re.sub(r"\{.*\}", "{id}", path) for path in described} | {"/", "/openapi.json"}
+            for page in ("/", "/viewer"):
+                assert (await http.get(page)).status_code == 200
+            return {re.sub(r"\{.*\}", "{id}", path) for path in described} | {"/", "/viewer", "/openapi.json"}
 
     assert named == asyncio.run(paths())
 

@@ -60,10 +60,10 @@ def page(text: str) -> str:
     return "\n\n".join(p if p.startswith(" ") else p.replace("\n", " ") for p in paragraphs)
 
 
-PANELS = ("Input", "Workload", "Model", "Drafting", "Sampling", "Result", "Output")
+PANELS = ("Input", "Workload", "Model", "Drafting", "Sampling", "Theory", "Result", "Output")
 """The panels of a help page, in order."""
 
-_INPUT, _, _MODEL, _DRAFTING, _SAMPLING, _, _OUTPUT = PANELS
+_INPUT, _, _MODEL, _DRAFTING, _SAMPLING, _, _, _OUTPUT = PANELS
 
 PromptText = Annotated[
     str | None,

@@ -87,10 +87,10 @@ class DraftWorkshop(Workshop):
 
     def export(self) -> int:
         """Write the draft as a model folder: IR, settings, tokenizer; returns its bytes. Raises `InvalidRequest`."""
+        fit = self.fitted()  # before what needs torch: without it nothing was fitted
         from sooner.targets.openvino.prune import Pruned
         from sooner.train.pruned import PrunedDraft
 
-        fit = self.fitted()
         draft = fit.average
         assert isinstance(draft, PrunedDraft)
         made = {

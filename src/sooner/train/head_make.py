@@ -72,11 +72,11 @@ class HeadWorkshop(Workshop):
 
     def export(self) -> int:
         """Write the head in the format of other tools; returns its bytes. Raises `InvalidRequest`."""
+        fit = self.fitted()  # before what needs torch: without it nothing was fitted
         from sooner.store.head_file import HeadFile, write_head
         from sooner.train.head import Head
         from sooner.train.make import writing
 
-        fit = self.fitted()
         assert isinstance(fit.average, Head)
         made = {
             "recipe": self.recipe(),
