@@ -18,7 +18,7 @@ from sooner.draft.oracle import OracleDrafter
 from sooner.errors import InvalidRequest
 from test_engine_laws import visible
 
-pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.convert
 
 PROMPTS = ["Why is the sky blue?", "Repeat exactly: The quick brown fox jumps. The quick brown fox jumps."]
 OPTIONS: dict[str, Any] = {"max_tokens": 24, "seed": 3, "logprobs": 1, "ignore_eos": True}

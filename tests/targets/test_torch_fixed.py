@@ -13,7 +13,7 @@ from tiny_torch import V, build, grown, open_target
 from sooner.targets.probe import check_rows
 from sooner.types import ROOT, Draft, Work
 
-pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.convert
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral"])

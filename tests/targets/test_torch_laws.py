@@ -15,7 +15,7 @@ from sooner.types import ROOT, Draft, Rows, Work
 from test_engine_laws import visible
 from toy import FlickerController, ToyCodec, TreeDrafter
 
-pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.convert
 
 PROMPTS = [[1, 2, 3], [4] * 20, [5, 6], [7, 8, 9, 10, 11, 1, 2], [3]]
 OPTIONS: dict[str, Any] = {"max_tokens": 24, "seed": 5, "logprobs": 2, "ignore_eos": True}

@@ -24,7 +24,7 @@ from sooner.targets.probe import check_rows
 from sooner.tree import chain
 from sooner.types import Work
 
-pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.convert
 
 
 @pytest.fixture(scope="module")

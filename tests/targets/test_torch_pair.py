@@ -21,7 +21,7 @@ from sooner.types import ROOT, Rows, Work
 from test_engine_laws import visible
 from toy import FlickerController, ToyCodec, TreeDrafter
 
-pytestmark = [pytest.mark.convert, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.convert
 
 END = 1
 SOURCES = [[5, 6, 7, 8], [9] * 20, [3], [10, 11, 12, 13, 14, 10, 11, 12]]
