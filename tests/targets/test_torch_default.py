@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -69,13 +68,6 @@ def test_drafts_and_batches_change_no_bit(engine: sooner.Engine, temperature: fl
             assert [visible(completion) for completion in got] == want
     finally:
         engine.drafter, engine.controller = keep
-
-
-def test_the_engine_beside_the_model_takes_little(engine: sooner.Engine) -> None:
-    handle = engine.submit(engine.request(PROMPTS[1], temperature=0.0, **OPTIONS))
-    steps = list(engine.follow(handle))
-    own = [step.draft_ms + step.verify_ms + step.overhead_ms for step in steps[2:]]
-    assert float(np.percentile(own, 25)) < 0.8 * 5, own  # ran on shared machines; the benchmark has the figure
 
 
 def test_commands_choose_it(tmp_path: Path) -> None:
