@@ -26,6 +26,7 @@ __all__ = [
     "depth",
     "depths",
     "merge",
+    "paths",
     "prune",
     "sanitise",
 ]
@@ -132,6 +133,26 @@ def depths(draft: Draft) -> tuple[int, ...]:
 def depth(draft: Draft) -> int:
     """The length of the longest path; 0 for the empty draft."""
     return max(depths(draft), default=0)
+
+
+def paths(draft: Draft) -> list[tuple[int, ...]]:
+    """A path to every leaf; the first is the main chain, which follows first children. ``[()]`` without a draft."""
+    n = len(draft.tokens)
+    if draft.parents == tuple(range(ROOT, n - 1)):
+        return [tuple(range(n))]
+    children: dict[int, list[int]] = {}
+    for node, parent in enumerate(draft.parents):
+        children.setdefault(parent, []).append(node)
+    found = []
+    stack: list[tuple[int, ...]] = [(node,) for node in reversed(children[ROOT])]
+    while stack:
+        path = stack.pop()
+        below = children.get(path[-1])
+        if below is None:
+            found.append(path)
+        else:
+            stack.extend((*path, node) for node in reversed(below))
+    return found
 
 
 def ancestor_mask(draft: Draft) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -83,3 +84,36 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     for out in (tmp_path / "none" / "a.jsonl", tmp_path):
         with pytest.raises(InvalidRequest, match="cannot be written"), Answers(out) as kept:
             kept.begin("run")
+
+
+class FullDisk:
+    """A file on a disk without room: what was buffered fails again when it is closed."""
+
+    def __init__(self, name: Path) -> None:
+        self.name = str(name)
+
+    def write(self, text: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    close = flush
+
+
+def test_a_full_disk_is_named_with_the_way_on(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    write(out, range(1, 3), set())
+    whole = out.read_bytes()
+
+    def fill() -> None:
+        with Answers(out, "resume") as kept:
+            kept.begin("run")
+            kept._files[0].close()
+            kept._files[0] = FullDisk(out)
+            kept.write(3, "d3", {"text": "c"})
+
+    with pytest.raises(InvalidRequest, match=r"No space left on device.+: make room, then --resume"):
+        fill()
+    write(out, range(1, 3), set(), "resume")
+    assert out.read_bytes() == whole

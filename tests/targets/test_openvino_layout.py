@@ -8,8 +8,9 @@ from fake_passes import chain, tree
 from hypothesis import given
 
 from sooner.targets.openvino.graph import BLOCK_SIZE
-from sooner.targets.openvino.layout import Branch, Pass, branches, paths
+from sooner.targets.openvino.layout import Branch, Pass, branches
 from sooner.targets.openvino.width import LARGEST_PAD, Width
+from sooner.tree import paths
 from sooner.types import ROOT, Draft
 
 PARENTS = st.integers(0, 9).flatmap(lambda n: st.tuples(*(st.integers(ROOT, i - 1) for i in range(n))))

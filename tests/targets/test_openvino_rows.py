@@ -14,9 +14,10 @@ from sooner.errors import TargetError
 from sooner.store import ModelFiles
 from sooner.targets.openvino import OpenVINOTarget, load
 from sooner.targets.openvino import session as session_module
-from sooner.targets.openvino.layout import Branch, paths
+from sooner.targets.openvino.layout import Branch
 from sooner.targets.openvino.probe import check_rows, pass_costs
 from sooner.targets.openvino.width import Width
+from sooner.tree import paths
 from sooner.types import ROOT, Draft, Logits, Rows, Work
 
 SALTS = count()

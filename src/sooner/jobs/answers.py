@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -93,7 +94,8 @@ class Answers:
     def close(self) -> None:
         """Close both files; one that nothing was written to goes."""
         for file in self._files:
-            file.close()
+            with suppress(OSError):  # every line was flushed: what cannot be written now was refused then
+                file.close()
             path = Path(file.name)
             if path.is_file() and not path.stat().st_size:
                 path.unlink()

@@ -44,6 +44,7 @@ def exported(gguf: Path, *, name: str, source: str, say: Say) -> ModelFiles:
     """The export of ``gguf`` in the cache, made if it is not there. Raises as `export_gguf`."""
     final = cache_dir("exports") / content_hash(gguf)[:24]
     if not final.is_dir():
+        _demand_writers()  # before anything is said of it
         with locked(f"export-{final.name}", lambda: say("waiting for another process that exports this model")):
             if not final.is_dir():
                 with workspace(f"export-{final.name}") as room:
@@ -53,14 +54,18 @@ def exported(gguf: Path, *, name: str, source: str, say: Say) -> ModelFiles:
     return use_folder(final, name=name, source=source)
 
 
+def _demand_writers() -> None:
+    if any(find_spec(package) is None for package in ("gguf", "safetensors")):
+        raise MissingExtra("writing a model as a Hugging Face folder", "torch")
+
+
 def export_gguf(gguf: Path, folder: Path) -> str:
     """Write ``gguf`` as a Hugging Face folder: configuration, tokenizer, and its weights as 16-bit safetensors, which
     hold what the quantised ones stood for. Returns how they were quantised.
 
     Raises `MissingExtra`, `CorruptModel`, `UnsupportedModel`, `CacheError`.
     """
-    if any(find_spec(package) is None for package in ("gguf", "safetensors")):
-        raise MissingExtra("writing a model as a Hugging Face folder", "torch")
+    _demand_writers()
     from sooner.store.gguf_weights import write_safetensors
 
     read = read_gguf(gguf)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sooner.targets.openvino.graph import BLOCK_SIZE, block_count
-from sooner.types import EMPTY_DRAFT, ROOT, Draft
+from sooner.tree import paths
+from sooner.types import EMPTY_DRAFT, Draft
 
-__all__ = ["Branch", "Pass", "branches", "paths"]
+__all__ = ["Branch", "Pass", "branches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +46,6 @@ class Branch:
     def end_block(self) -> int:
         """The index after the last block written."""
         return block_count(self.end)
-
-
-def paths(draft: Draft) -> list[tuple[int, ...]]:
-    """A path to every leaf; the first is the main chain, which follows first children. ``[()]`` without a draft."""
-    n = len(draft.tokens)
-    if draft.parents == tuple(range(ROOT, n - 1)):
-        return [tuple(range(n))]
-    children: dict[int, list[int]] = {}
-    for node, parent in enumerate(draft.parents):
-        children.setdefault(parent, []).append(node)
-    found = []
-    stack: list[tuple[int, ...]] = [(node,) for node in reversed(children[ROOT])]
-    while stack:
-        path = stack.pop()
-        below = children.get(path[-1])
-        if below is None:
-            found.append(path)
-        else:
-            stack.extend((*path, node) for node in reversed(below))
-    return found
 
 
 def branches(held: Sequence[int], tokens: tuple[int, ...], draft: Draft = EMPTY_DRAFT) -> list[Branch]:

@@ -13,9 +13,10 @@ import numpy as np
 from sooner import tree
 from sooner.targets import probe
 from sooner.targets.openvino.graph import block_count
-from sooner.targets.openvino.layout import Pass, paths
+from sooner.targets.openvino.layout import Pass
 from sooner.targets.openvino.target import OpenVINOTarget
 from sooner.targets.probe import Comparison, PassCost, Probe, RowVerdict
+from sooner.tree import paths
 from sooner.types import Draft
 
 __all__ = ["check_rows", "pass_costs", "quick_check"]

@@ -18,13 +18,14 @@ from sooner.errors import DraftError, TargetError
 from sooner.targets.openvino.borrow import Borrower, borrower
 from sooner.targets.openvino.kv import KVCache
 from sooner.targets.openvino.lanes import Lanes
-from sooner.targets.openvino.layout import Pass, paths
+from sooner.targets.openvino.layout import Pass
 from sooner.targets.openvino.memory import MemoryPlan, graph_bytes
 from sooner.targets.openvino.pool import BlockPool
 from sooner.targets.openvino.runner import Runner
 from sooner.targets.openvino.session import Blocks, OpenVINOSession
 from sooner.targets.openvino.skip import add_gates, leave_out, weight_bytes
 from sooner.targets.openvino.width import Width
+from sooner.targets.works import check_works
 from sooner.types import Logits, Rows, Work
 
 __all__ = ["Edit", "OpenVINOTarget"]
@@ -198,15 +199,6 @@ class OpenVINOTarget:
         return session
 
     def _check(self, works: Sequence[Work], sessions: Sequence[OpenVINOSession]) -> None:
-        if len(set(map(id, sessions))) < len(sessions):
-            raise TargetError("two works of one pass share a session: score one after the other")
-        for work, session in zip(works, sessions, strict=True):
-            if session.closed:
-                raise TargetError("a work's session is closed: open a new one")
-            if not work.tokens:
-                raise TargetError("a work feeds no token: give at least the draft's root")
-            end = len(session.tokens) + len(work.tokens)
-            if end + len(work.draft) > self.context and end + max(map(len, paths(work.draft))) > self.context:
-                raise TargetError(f"a work reaches past the context of {self.context} tokens: cut its draft")
+        check_works(works, sessions, self.context)
         if not self.fits(works):
             raise TargetError("the KV pool has no room for this pass: ask fits() first, or raise pool_tokens")

@@ -20,9 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from sooner.targets.torch.attention import Fixed
-from sooner.targets.torch.layout import RowRule, paths
+from sooner.targets.torch.layout import RowRule
 from sooner.targets.torch.runner import Held, Runner, Scored, as_numpy
 from sooner.targets.torch.session import Keep
+from sooner.tree import paths
 from sooner.types import ROOT, Logits, Work
 
 __all__ = ["FixedRunner", "Piece", "pieces"]

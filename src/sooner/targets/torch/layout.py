@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sooner.tree import paths
 from sooner.types import ROOT, Draft, Work
 
-__all__ = ["Chain", "Pass", "RowRule", "Text", "paths"]
+__all__ = ["Chain", "Pass", "RowRule", "Text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +100,6 @@ class Pass:
         missing = rule.width(len(self.tokens)) - len(self.tokens)
         self.tokens += [0] * missing
         self.positions += self.positions[-1:] * missing
-
-
-def paths(draft: Draft) -> list[tuple[int, ...]]:
-    """A path to every leaf; the first is the main chain, which follows first children. ``[()]`` without a draft."""
-    n = len(draft)
-    if draft.parents == tuple(range(ROOT, n - 1)):
-        return [tuple(range(n))]
-    parents = set(draft.parents)
-    leaves = [draft.path(node) for node in range(n) if node not in parents]
-    return sorted(leaves)
 
 
 def _side_chains(draft: Draft, first: int, start: int) -> list[Chain]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sooner.errors import TargetError
-from sooner.targets.torch.layout import paths
 from sooner.targets.torch.slots import Place, Slots, common
+from sooner.tree import paths
 from sooner.types import EMPTY_DRAFT, Draft
 
 __all__ = ["Room", "TorchSession"]

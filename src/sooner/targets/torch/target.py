@@ -10,11 +10,12 @@ from types import MappingProxyType
 
 from sooner.errors import TargetError
 from sooner.targets.torch.kv import KVTensors
-from sooner.targets.torch.layout import RowRule, paths
+from sooner.targets.torch.layout import RowRule
 from sooner.targets.torch.memory import MemoryPlan
 from sooner.targets.torch.runner import Runner
 from sooner.targets.torch.session import Room, TorchSession
 from sooner.targets.torch.slots import Slots
+from sooner.targets.works import check_works
 from sooner.types import Rows, Work
 
 __all__ = ["TorchTarget"]
@@ -104,15 +105,6 @@ class TorchTarget:
         return session
 
     def _check(self, works: Sequence[Work], sessions: Sequence[TorchSession]) -> None:
-        if len(set(map(id, sessions))) < len(sessions):
-            raise TargetError("two works of one pass share a session: score one after the other")
-        for work, session in zip(works, sessions, strict=True):
-            if session.closed:
-                raise TargetError("a work's session is closed: open a new one")
-            if not work.tokens:
-                raise TargetError("a work feeds no token: give at least the draft's root")
-            end = len(session.tokens) + len(work.tokens)
-            if end + len(work.draft) > self.context and end + max(map(len, paths(work.draft))) > self.context:
-                raise TargetError(f"a work reaches past the context of {self.context} tokens: cut its draft")
+        check_works(works, sessions, self.context)
         if not self.fits(works):
             raise TargetError("the KV cache has no room for this pass: ask fits() first, or load with more slots")
