@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain as concat
 from itertools import islice, repeat
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from sooner.types import EMPTY_DRAFT, ROOT, TARGET, Draft, Probabilities
 __all__ = [
     "MAX_NODES",
     "ancestor_mask",
+    "best_path",
     "chain",
     "depth",
     "depths",
@@ -153,6 +155,18 @@ def paths(draft: Draft) -> list[tuple[int, ...]]:
         else:
             stack.extend((*path, node) for node in reversed(below))
     return found
+
+
+def best_path(draft: Draft) -> Draft:
+    """The path of a tree that foresees the most tokens: the sum, along it, of the chances of getting so far."""
+    if draft.parents == tuple(range(ROOT, len(draft) - 1)):
+        return draft if not draft.q else replace(draft, q={})
+    chances: list[float] = []
+    foreseen: list[float] = []
+    for parent, chance in zip(draft.parents, draft.confidence, strict=True):
+        chances.append(chance * (chances[parent] if parent != ROOT else 1.0))
+        foreseen.append(chances[-1] + (foreseen[parent] if parent != ROOT else 0.0))
+    return prune(replace(draft, q={}), draft.path(int(np.argmax(foreseen))))
 
 
 def ancestor_mask(draft: Draft) -> NDArray[np.bool_]:

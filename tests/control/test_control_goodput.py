@@ -42,6 +42,16 @@ def test_the_padding_row_is_free_and_dear_rows_are_not_taken() -> None:
     assert len(kept) == 0
 
 
+def test_where_a_plain_pass_has_one_row_the_first_guess_has_its_price() -> None:
+    steep = CostCurve(rows=(1, 2, 8), ms=(10.0, 15.0, 45.0))
+    (kept,) = GoodputController(steep, least_rows=1).select([context()], [draft([0.3])])
+    assert len(kept) == 0
+    (kept,) = GoodputController(steep, least_rows=1).select([context()], [draft([0.9])])
+    assert len(kept) == 1
+    (kept,) = GoodputController(steep).select([context()], [draft([0.3])])
+    assert len(kept) == 1
+
+
 def test_sequences_compete_for_the_rows_of_one_pass() -> None:
     curve = CostCurve(rows=(4, 6, 20), ms=(10.0, 10.5, 50.0))
     kept = GoodputController(curve).select([context(0), context(1)], [draft([0.9, 0.9, 0.9]), draft([0.2, 0.2])])

@@ -53,6 +53,9 @@ weights and cache. Which ones is searched first, by how many of its own tokens t
 passes take; every set that was measured is kept, so that the next search goes on where this one ended. The set found
 belongs to the profile, as what --draft layerskip leaves out. On a small model it seldom pays, and tune says so.
 
+With --export nothing is measured: the profile that was kept is printed as flags of vLLM, SGLang or llama.cpp, with
+what is not the same there and why.
+
 [bold]Examples[/bold]
 
   sooner tune
@@ -60,6 +63,7 @@ belongs to the profile, as what --draft layerskip leaves out. On a small model i
   sooner tune recorded.jsonl --max-tokens 256
   sooner tune prompts.txt --config cascade --config suffix@16 --dry-run
   sooner tune --layerskip -m large.gguf --search-seconds 600
+  sooner tune --export vllm
 
 [bold]Exit codes[/bold]
 
@@ -84,6 +88,15 @@ SearchSeconds = Annotated[
         "--search-seconds", min=1, metavar="N", rich_help_panel="Input", help="Search at most N seconds for layers."
     ),
 ]
+Export = Annotated[
+    str | None,
+    typer.Option(
+        "--export",
+        metavar="ENGINE",
+        rich_help_panel="Output",
+        help="Print the kept answer as flags of vllm, sglang or llama.cpp, and measure nothing.",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", rich_help_panel="Output", help="Show the answer without keeping it.")
 ]
@@ -99,10 +112,16 @@ def tune(
     layerskip: LayerSkip = False,
     search_seconds: SearchSeconds = 300,
     dry_run: DryRun = False,
+    export: Export = None,
     json: o.Json = False,
     verbose: o.Verbose = False,
 ) -> None:
     """Measure and keep the answer (see HELP)."""
+    if export is not None:
+        from sooner.cli.tune_export import print_export
+
+        print_export(context, export, json=json)
+        return
     from sooner.bench.runner import Runner
     from sooner.bench.tune import candidates, choose
     from sooner.bench.workload import read_workload

@@ -30,13 +30,17 @@ class GoodputController:
     Worth is measured at the pace reached so far: a choice that expects E tokens in t ms gains E - pace * t. A pass of
     another width than the last may cost more, so the width stays while that pays, and rows up to it are free; where
     the target has graphs ready for some widths, the pass takes one of those. ``budget``: most candidates asked of the
-    drafter per sequence. ``overhead_ms``: what a step costs besides its pass. Drafting that does not pay is stopped by
-    its `Allowance`, and tried again now and then; texts whose user said what is expected have one of their own.
+    drafter per sequence. ``overhead_ms``: what a step costs besides its pass. ``least_rows``: what each sequence feeds
+    at least, as the target's passes are built. Drafting that does not pay is stopped by its `Allowance`, and tried
+    again now and then; texts whose user said what is expected have one of their own.
     """
 
-    def __init__(self, price: Price | CostCurve, *, budget: int = 24, overhead_ms: float = 0.5) -> None:
+    def __init__(
+        self, price: Price | CostCurve, *, budget: int = 24, overhead_ms: float = 0.5, least_rows: int = 2
+    ) -> None:
         self.price = price if isinstance(price, Price) else Price(price)
         self._budget = budget
+        self._least_rows = least_rows
         self._overhead_ms = overhead_ms
         self._allowances = {expected: Allowance() for expected in (False, True)}
         self._kinds: dict[int, bool] = {}
@@ -89,7 +93,7 @@ class GoodputController:
         sequences = max(self._sequences, 1)
         if self._fresh:  # the first step of the pass
             self._fresh = False
-            plain_ms = self._plain_ms or self._one(2 * sequences)
+            plain_ms = self._plain_ms or self._one(self._least_rows * sequences)
             for kind in set(self._kinds.values()):
                 self._allowances[kind].passed(plain_ms)
             shares = len(self._asked)
@@ -106,8 +110,9 @@ class GoodputController:
     def _whole(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Sampled drafts as they are, and nothing else."""
         kept = [draft if draft.q else EMPTY_DRAFT for draft in drafts]
-        rows = 2 * max(self._sequences, len(drafts)) + sum(max(0, len(draft) - 1) for draft in kept)
-        self._plain_ms = self._one(2 * max(self._sequences, 1))
+        least = self._least_rows
+        rows = least * max(self._sequences, len(drafts)) + sum(max(0, 1 + len(draft) - least) for draft in kept)
+        self._plain_ms = self._one(least * max(self._sequences, 1))
         self._extra_ms = self._one(rows) - self._plain_ms
         return kept
 
@@ -122,7 +127,8 @@ class GoodputController:
         rows, branches, expected = np.empty(size), np.zeros(size), np.empty(size)
         lengths = [1] * len(drafts)
         sequences = max(self._sequences, len(drafts))  # also those that were asked for no draft
-        total, forks, tokens = 2.0 * sequences, 0.0, float(sequences)  # at least two rows of each are fed
+        least = self._least_rows
+        total, forks, tokens = float(least * sequences), 0.0, float(sequences)
         rows[0], expected[0] = total, tokens
         ends: list[set[int]] = [{ROOT} for _ in drafts]
         levels: list[dict[int, int]] = [{ROOT: 0} for _ in drafts]
@@ -131,7 +137,7 @@ class GoodputController:
             level = levels[which][node] = levels[which][parent] + 1
             if parent in ends[which]:
                 ends[which].discard(parent)
-                total += 0.0 if lengths[which] == 1 else 1.0
+                total += 0.0 if lengths[which] < least else 1.0
             else:
                 total += 1.0 + self.price.curve.refeed * level
                 forks += 1.0

@@ -20,7 +20,8 @@ import numpy as np
 
 from sooner import tree
 from sooner.protocols import Context, Controller, Drafter
-from sooner.types import EMPTY_DRAFT, ROOT, TARGET, Draft, Rows, Sampling, Step
+from sooner.tree import best_path
+from sooner.types import EMPTY_DRAFT, TARGET, Draft, Rows, Sampling, Step
 
 __all__ = ["Figures", "Guessing", "best_path"]
 
@@ -173,18 +174,6 @@ class Guessing:
 
 def _forget(id: int, drafter: Drafter) -> None:
     drafter.forget(id)
-
-
-def best_path(draft: Draft) -> Draft:
-    """The path of a tree that foresees the most tokens: the sum, along it, of the chances of getting so far."""
-    if draft.parents == tuple(range(ROOT, len(draft) - 1)):
-        return draft if not draft.q else replace(draft, q={})
-    chances: list[float] = []
-    foreseen: list[float] = []
-    for parent, chance in zip(draft.parents, draft.confidence, strict=True):
-        chances.append(chance * (chances[parent] if parent != ROOT else 1.0))
-        foreseen.append(chances[-1] + (foreseen[parent] if parent != ROOT else 0.0))
-    return tree.prune(replace(draft, q={}), draft.path(int(np.argmax(foreseen))))
 
 
 def _agreeing(chains: Sequence[Draft]) -> Draft:
