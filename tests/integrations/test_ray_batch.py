@@ -79,7 +79,8 @@ def test_the_file_of_one_process(tmp_path: Path) -> None:
         records = [json.loads(line) for line in out.read_text().splitlines()]
         names = ("line", "id", "text", "finish_reason", "seed", "input", "run")
         found.append([[record[name] for name in names] for record in records])
-        assert [json.loads(line)["line"] for line in out.with_name(f"{name}.errors.jsonl").open()] == [1]
+        dead = out.with_name(f"{name}.errors.jsonl").read_text().splitlines()
+        assert [json.loads(line)["line"] for line in dead] == [1]
     assert found[0] == found[1]
     out = tmp_path / "ray.jsonl"
     whole = out.read_text()
