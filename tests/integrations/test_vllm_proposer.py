@@ -252,6 +252,16 @@ def test_a_measurement_that_always_fails_is_given_up() -> None:
     assert gauge.curve() is NOMINAL
 
 
+def test_many_requests_are_not_measured_at_every_width() -> None:
+    gauge = Pacing(MOST, None, "many", print).measuring(100)
+    assert gauge is not None
+    asked = set()
+    while (width := gauge.wanted) is not None:
+        asked.add(width)
+        gauge.took(width, 100 * width, 10.0 + width)
+    assert asked == {1, 2}
+
+
 def test_what_never_holds_is_hardly_drafted() -> None:
     """A hostile drafter under a steep cost: beyond the measurement almost all passes are plain."""
     made = engine_with(RandomDrafter(vocab_size=VOCABULARY, max=8), wild, lambda rows: 10.0 * rows)

@@ -1,4 +1,7 @@
-"""vLLM for CPUs on the same weights, expanded to bfloat16: plain, n-gram and suffix drafting; one variant a process."""
+"""vLLM for CPUs on the same weights, expanded to bfloat16; one variant a process: plain, n-gram and suffix drafting.
+
+`sooner`, its drafters in vLLM, is measured by benchmarks/vllm_proposer.py, where sooner can be imported.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ _SPECULATIVE: dict[str, dict[str, Any] | None] = {
     "plain": None,
     "ngram": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4},
     "suffix": {"method": "suffix", "num_speculative_tokens": 32},
+    "sooner": {
+        "method": "custom_class",
+        "model": "sooner.integrations.vllm.Proposer",
+        "num_speculative_tokens": 16,
+    },
 }
 
 
@@ -32,6 +40,7 @@ def load(variant: str, settings: dict[str, Any]) -> Generate:
         enforce_eager=bool(settings.get("eager")),
         speculative_config=_SPECULATIVE[variant],
         disable_log_stats=True,
+        additional_config=settings.get("additional_config", {}),
     ).llm_engine
     numbers = count()
 

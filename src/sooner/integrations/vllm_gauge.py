@@ -24,6 +24,9 @@ _ROUNDS = 3
 _PATIENCE = 3
 """Tries per measurement that may fail (a prompt was read in the same pass) before what there is has to do."""
 
+_WIDEST = 256
+"""Rows of a pass beyond which nothing is measured: by then a further one costs what the last did."""
+
 
 def widths(most: int) -> tuple[int, ...]:
     """Rows of a request in the passes to measure, where at most ``most`` tokens are drafted: powers of two, and all."""
@@ -88,7 +91,8 @@ class Pacing:
             if (known := self._recalled(size)) is not None:
                 self._begin(size, known)
                 return None
-            self._gauges[size] = Gauge(widths(self._most))
+            some = [width for width in widths(self._most) if width <= 2 or width * requests <= _WIDEST]
+            self._gauges[size] = Gauge(some)
         gauge = self._gauges[size]
         if gauge.wanted is not None:
             return gauge
