@@ -24,7 +24,7 @@ from sooner.bench.theory_study import LENGTHS, TEMPERATURES, study
 from sooner.bench.workload import Item, for_evaluation, per_category, read_workload
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-DRAFTERS = ("unigram", "bigram", "ngram", "suffix", "recycle", "table", "layerskip:skip=20,24")
+DRAFTERS = ("unigram", "bigram", "ngram", "suffix", "recycle", "table", "layerskip:skip=20+24")
 """The last is the model without two of its thirty layers: a model as a drafter, with the price of one."""
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.batch import Handle
+from sooner.batch import Batch, Handle
 from sooner.engine import Engine
+from sooner.protocols import Context
+from sooner.targets.toy import ToySession
+from sooner.types import ROOT, Draft, Rows, Step
 from test_engine_laws import check_free, visible
-from toy import TreeDrafter, toy_engine
+from toy import TreeDrafter, V, toy_engine
 
 LONG: dict[str, Any] = {"max_tokens": 40, "temperature": 0.8, "ignore_eos": True}
 
@@ -180,3 +186,46 @@ def test_whoever_asks_every_text_is_its_solo_run(
         want = plain.generate([1 + i % 4, 2], **{**LONG, "max_tokens": tokens}, seed=i, n=n)
         assert [c.token_ids for c in engine.completion(handle).choices] == [c.token_ids for c in want.choices]
     check_free(engine)
+
+
+class Wordy:
+    """Samples one token, and drafts a second behind it only where the first is token 0: long drafts begin with 0."""
+
+    name = "wordy"
+
+    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+        return [self._propose(context) for context in contexts]
+
+    def observe(self, step: Step, rows: Rows) -> None: ...
+
+    def forget(self, id: int) -> None: ...
+
+    def _propose(self, context: Context) -> Draft:
+        assert context.coins is not None
+        q = np.array([0.5, 0.5, *[0.0] * (V - 2)])
+        first = context.coins.draw(q)
+        chain = (first,) if first else (first, 1)
+        return Draft(chain, tuple(range(-1, len(chain) - 1)), (0.5,) * len(chain), ("wordy",) * len(chain), {ROOT: q})
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_full_cache_does_not_bias_sampled_drafts(asked_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target for which all tokens are equally likely. Where room is asked for afterwards, the negative control, token
+    1 is drawn half as often again as it should be."""
+    if not asked_before:
+        monkeypatch.setattr(Batch, "allowed", lambda self, contexts: contexts)
+    engine = toy_engine(Wordy(), budget=2, context=16, pool_tokens=16, sharpness=0.0)
+    other = engine.target.open()
+    assert isinstance(other, ToySession)
+    other.tokens.extend([9] * 12)  # beside it there is room for a prompt of two, its first token and one guess
+    runs, ones, drafted = 2000, 0, 0
+    for seed in range(runs):
+        handle = submit(engine, "", [3, 4], temperature=1.0, seed=seed, max_tokens=4, verify="rejection")
+        engine.step()
+        (step,) = engine.step()
+        engine.abort(handle)
+        ones += step.tokens[0] == 1
+        drafted += len(step.draft)
+    fair = runs / V
+    assert (drafted > 0) is not asked_before
+    assert (abs(ones - fair) < 3.5 * math.sqrt(fair)) is asked_before

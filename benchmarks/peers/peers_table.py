@@ -57,13 +57,14 @@ def rows(result: Mapping[str, Any]) -> list[Row]:
     return found
 
 
-def by_category(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Category to peer to how many times as fast sooner's default decodes as that peer's best variant."""
+def by_category(result: Mapping[str, Any], kind: str = "") -> dict[str, dict[str, float]]:
+    """Category to peer to how many times as fast sooner's default decodes as that peer's best variant; with the
+    ``kind`` "fresh_" before a text falls into a loop, which a peer's text does elsewhere than sooner's."""
     best = {row.peer: row.variant for row in rows(result) if row.best and row.peer != OWN}
     table: dict[str, dict[str, float]] = {}
     for category in dict.fromkeys(run["category"] for run in result["runs"]):
         inside = [run for run in result["runs"] if run["category"] == category]
-        found = {peer: _against(inside, peer, variant, "") for peer, variant in best.items()}
+        found = {peer: _against(inside, peer, variant, kind) for peer, variant in best.items()}
         table[category] = {peer: one.value for peer, one in found.items() if one is not None}
     return table
 
@@ -73,14 +74,14 @@ def markdown(result: Mapping[str, Any]) -> str:
     head = ["peer", "setting", "tokens/s", "sooner is", "before loops", "whole request", "texts equal to its own plain"]
     body = [_cells(row) for row in rows(result)]
     troubles = [f"- {row.peer}, {row.variant}: {row.trouble}" for row in rows(result) if row.trouble]
-    table = by_category(result)
+    table, fresh = by_category(result), by_category(result, "fresh_")
     peers = list(dict.fromkeys(peer for found in table.values() for peer in found))
     inside = [
-        [category, *(f"{found[peer]:.2f}x" if peer in found else "-" for peer in peers)]
+        [category, *(_both(found.get(peer), fresh[category].get(peer)) for peer in peers)]
         for category, found in table.items()
     ]
     best = {row.peer: row.variant for row in rows(result) if row.best}
-    second = _table(["category", *(f"{peer}, {best[peer]}" for peer in peers)], inside)
+    second = _table(["category (before loops)", *(f"{peer}, {best[peer]}" for peer in peers)], inside)
     parts = [_table(head, body), second if peers else "", "\n".join(troubles)]
     return "\n\n".join(part for part in parts if part)
 
@@ -139,6 +140,10 @@ def _cells(row: Row) -> list[str]:
     plain = row.variant == "plain"
     same = "" if plain else f"yes ({row.texts})" if row.same == row.texts else f"no ({row.same} of {row.texts})"
     return [row.peer, name, f"{row.speed:.1f}", *map(_shown, (row.decoding, row.fresh, row.whole)), same]
+
+
+def _both(overall: float | None, fresh: float | None) -> str:
+    return "-" if overall is None else f"{overall:.2f}x" + ("" if fresh is None else f" ({fresh:.2f}x)")
 
 
 def _shown(found: Ratio | None) -> str:

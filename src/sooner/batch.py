@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sooner.errors import InvalidRequest, SoonerError
-from sooner.protocols import Session, Target
+from sooner.protocols import Context, Session, Target
 from sooner.sequence import Sequence
-from sooner.types import EMPTY_DRAFT, Draft, Request, Step, Work
+from sooner.types import EMPTY_DRAFT, ROOT, Draft, Request, Step, Work
 
 __all__ = ["Batch", "Handle", "Slot"]
 
@@ -126,17 +126,25 @@ class Batch:
                 works.append((slot, slot.sequence.plan(slot.held, chunk=share)))
         return works
 
-    def allowed(self, budgets: Iterable[int]) -> list[int]:
-        """``budgets`` for drafts in the coming pass, as far as prompts leave room in it: who waits for a first token
-        goes before who would get several at once. (A pass with a prompt in it has one size, whatever is drafted: some
-        targets charge for a change.)"""
+    def allowed(self, contexts: list[Context]) -> list[Context]:
+        """``contexts`` with their budgets for the coming pass, as far as prompts leave room in it: who waits for a
+        first token goes before who would get several at once. (A pass with a prompt in it has one size, whatever is
+        drafted: some targets charge for a change.)
+
+        Where a ratio rule decides, a draft's length may follow from its tokens. Leaving it out because it is long would
+        be biased, so whether the cache has room for the largest is asked before anything is drafted.
+        """
         decoding = sum(slot.decoding for slot in self.running)
         prompts = self._prompt_rows(decoding)
         read = sum(self._shares(prompts).values())
-        if not read:
-            return list(budgets)
-        room = max(self._busy_chunk - 2 * decoding - read, 0) // max(decoding, 1)
-        return [min(budget, room) for budget in budgets]
+        if read:
+            room = max(self._busy_chunk - 2 * decoding - read, 0) // max(decoding, 1)
+            contexts = [replace(context, budget=min(context.budget, room)) for context in contexts]
+        if any(context.coins is not None and context.budget for context in contexts):
+            largest = {context.id: _largest(context.budget) for context in contexts}
+            if not self._fits(self.works(largest)):
+                return [context if context.coins is None else replace(context, budget=0) for context in contexts]
+        return contexts
 
     def _prompt_rows(self, decoding: int) -> int:
         """The most prompt tokens of a pass in which ``decoding`` sequences write."""
@@ -235,3 +243,8 @@ class Batch:
 
     def _fits(self, works: Iterable[tuple[Slot, Work]]) -> bool:
         return self._target.fits([work for _, work in works])
+
+
+def _largest(nodes: int) -> Draft:
+    """Of all drafts of ``nodes`` nodes one that no other needs more room than: every branch has an end of its own."""
+    return Draft(tuple(range(nodes)), (ROOT,) * nodes, (0.0,) * nodes, ("",) * nodes)

@@ -164,11 +164,12 @@ class Engine:
         if self.drafter is None or not asking:
             return {}
         contexts = [slot.sequence.context(0) for slot in asking]
-        budgets = self.batch.allowed(self.controller.budgets(contexts))
+        budgets = self.controller.budgets(contexts)
         contexts = [replace(context, budget=budget) for context, budget in zip(contexts, budgets, strict=True)]
+        contexts = self.batch.allowed(contexts)
         drafts = self._propose(self.drafter, asking, contexts)
-        drafts = [s.sequence.constrained(draft, b) for s, draft, b in zip(asking, drafts, budgets, strict=True)]
-        if any(budgets) or any(map(len, drafts)):
+        drafts = [s.sequence.constrained(d, c.budget) for s, d, c in zip(asking, drafts, contexts, strict=True)]
+        if any(context.budget for context in contexts) or any(map(len, drafts)):
             drafts = self.controller.select(contexts, drafts)
         return {slot.sequence.id: draft for slot, draft in zip(asking, drafts, strict=True)}
 
