@@ -21,7 +21,7 @@ PROMPTS = [[1, 2, 3], [4] * 20, [5, 6], [7, 8, 9, 10, 11, 1, 2], [3]]
 OPTIONS: dict[str, Any] = {"max_tokens": 24, "seed": 5, "logprobs": 2, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module", params=["llama", "mistral", "qwen3", "gemma3", "gpt2"])
+@pytest.fixture(scope="module", params=["llama", "mistral", "qwen3", "gemma2", "gemma3", "gpt2"])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = build(request.param, tmp_path_factory.mktemp("models") / request.param)
     return open_target(folder)

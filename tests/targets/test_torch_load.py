@@ -71,6 +71,17 @@ def test_a_model_that_computes_otherwise_in_pieces_is_refused(llama: Path, monke
     refused(UnsupportedModel, "computes other rows when a text is scored in pieces", llama)
 
 
+def test_caps_on_scores_are_the_models_not_those_of_a_kernel_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of Gemma 2's laws: without its caps it is refused."""
+    from sooner.targets.torch import attention
+
+    seen = attention.attend
+    monkeypatch.setattr(attention, "attend", lambda *given: seen(*given[:-1], {**given[-1], "softcap": None}))
+    refused(UnsupportedModel, "computes other rows", build("gemma2", tmp_path / "gemma2"))
+
+
 def test_damaged_folders_are_refused(llama: Path, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     folder.mkdir()

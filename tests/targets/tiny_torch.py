@@ -35,6 +35,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("MistralConfig", {"sliding_window": 12}),
     "qwen3": ("Qwen3Config", {}),
     "gemma3": ("Gemma3TextConfig", {"sliding_window": 12, "layer_types": _KINDS}),
+    "gemma2": (  # scores are capped so low that a target without the caps is another model
+        "Gemma2Config",
+        {"sliding_window": 12, "layer_types": _KINDS, "attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 16},
+    ),
     "gpt_oss": ("GptOssConfig", {"sliding_window": 12, "layer_types": _KINDS, "num_local_experts": 4}),
     "gpt2": ("GPT2Config", {"n_positions": CONTEXT, "n_embd": 32, "n_layer": 3, "n_head": 4}),
     "bamba": ("BambaConfig", {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "attn_layer_indices": [1]}),

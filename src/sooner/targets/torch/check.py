@@ -25,7 +25,8 @@ _LONGEST = 640
 
 
 def whole_text(model: Any, vocab_size: int, device: Any) -> tuple[tuple[int, ...], Logits]:
-    """Some tokens, and the model's own rows of them: no cache, its own attention. Raises `UnsupportedModel`."""
+    """Some tokens, and the model's own rows of them: no cache, its attention as its code spells it out. Others leave
+    out what they do not know, and say nothing (torch's own the caps on Gemma 2's scores). Raises `UnsupportedModel`."""
     text = inner(model).config.get_text_config()
     window = getattr(text, "sliding_window", None) or 0
     length = window + 8 if LENGTH <= window + 8 <= _LONGEST else LENGTH
@@ -33,6 +34,7 @@ def whole_text(model: Any, vocab_size: int, device: Any) -> tuple[tuple[int, ...
     tokens = np.random.default_rng(7).integers(0, vocab_size, length)
     with torch.inference_mode():
         try:
+            inner(model).set_attn_implementation("eager")
             rows = model(input_ids=torch.tensor(tokens[None], device=device), use_cache=False).logits[0]
         except Exception as error:
             raise UnsupportedModel(f"the model cannot read a text of {length} tokens: {one_line(error)}") from error
