@@ -31,7 +31,6 @@ def vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """A vLLM that is installed, and a cache of its own."""
     monkeypatch.setenv("SOONER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0.32.1"))
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 2))
 
 
 def cycle(text: Sequence[int]) -> int:
@@ -44,11 +43,12 @@ def wild(text: Sequence[int]) -> int:
     return hash((len(text), *text[-3:])) % VOCABULARY
 
 
-def engine(model: Callable[[Sequence[int]], int], options: Mapping[str, Any] | None = None, **more: Any) -> Engine:
-    """With `Proposer` in it, made and fed as vLLM does it."""
-    made = Engine(model, **more)
+def engine(model: Callable[[Sequence[int]], int], options: Mapping[str, Any] | None = None) -> Engine:
+    """With `Proposer` in it, made and fed as vLLM does it, by a clock on which passes take time."""
+    made = Engine(model, cost=lambda rows: 10.0 + 0.1 * rows)
     proposer = Proposer(config(options))
     proposer.load_model(made)
+    proposer._guessing._clock = made.clock
     made.proposer = proposer
     return made
 
@@ -179,7 +179,7 @@ class Forgetful(SuffixDrafter):
 
 def guessing(drafter: Drafter, clock: Callable[[], float], *, tokens: int = 10_000, budget: int | None = None) -> Any:
     """The proposer's heart, with a clock and a drafter of the test's."""
-    pacing = Pacing(MOST, budget, "test", lambda message: None)
+    pacing = Pacing(MOST, budget, lambda message: None)
     more: Any = {"vocab_size": VOCABULARY, "context": CONTEXT, "most": MOST, "clock": clock}
     return Guessing(drafter, pacing, Texts(tokens), **more)
 
@@ -203,7 +203,7 @@ def test_who_has_left_is_forgotten_and_memory_is_bounded() -> None:
     drafter = Forgetful()
     made = Engine(cycle)
     texts = Texts(200)
-    pacing = Pacing(MOST, 4, "test", print)
+    pacing = Pacing(MOST, 4, print)
     inner = Guessing(drafter, pacing, texts, vocab_size=VOCABULARY, context=CONTEXT, most=MOST)
     made.proposer = Direct(inner)
     made.running += requests(12)
@@ -218,48 +218,69 @@ def test_who_has_left_is_forgotten_and_memory_is_bounded() -> None:
     assert (texts.tokens, drafter._automata) == (0, {})
 
 
-def test_the_curve_is_measured_in_passing_and_kept() -> None:
-    def cost(rows: int) -> float:
-        return 10.0 + 0.5 * rows
-
-    made = engine_with(CascadeDrafter([SuffixDrafter()]), cycle, cost)
-    (answer,) = made.answer(Asking([1, 2], 200))
-    assert answer == plain(cycle, Asking([1, 2], 200))[0]
-    controller = Pacing(MOST, None, "test", lambda message: None)
-    assert controller.measuring(1) is None, "nothing was kept"
-    curve = controller.controller(1).price.curve  # type: ignore[attr-defined]  # a GoodputController's
-    assert curve.rows == widths(MOST) == (1, 2, 4, 9)
-    assert curve.ms == pytest.approx([cost(rows) for rows in curve.rows])
-    assert controller.measuring(2) is not None, "two requests are another matter"
-    again = engine_with(CascadeDrafter([SuffixDrafter()]), cycle, cost)
-    again.answer(Asking([1, 2], 200))
-    assert len(again.rows) < len(made.rows), "it was measured again"
-
-
 def engine_with(drafter: Drafter, model: Callable[[Sequence[int]], int], cost: Callable[[int], float]) -> Engine:
     made = Engine(model, cost=cost)
     made.proposer = Direct(guessing(drafter, made.clock), made)
     return made
 
 
+def test_passes_are_priced_in_passing() -> None:
+    def cost(rows: int) -> float:
+        return 10.0 + 0.5 * rows
+
+    made = engine_with(CascadeDrafter([SuffixDrafter()]), cycle, cost)
+    (answer,) = made.answer(Asking([1, 2], 200))
+    assert answer == plain(cycle, Asking([1, 2], 200))[0]
+    pacing: Pacing = made.proposer.inner._pacing  # type: ignore[union-attr]  # a Direct
+    curve = pacing.controller(1).price.curve  # type: ignore[attr-defined]  # a GoodputController's
+    assert curve.rows == widths(MOST) == (1, 2, 4, 9)
+    assert curve.ms == pytest.approx([cost(rows) for rows in curve.rows])
+    assert pacing.measuring(1) is None
+    assert pacing.measuring(2) is not None, "two requests are another matter"
+
+
+def measured(gauge: Gauge, cost: Callable[[int], float]) -> list[int]:
+    """The widths of a round, each of which succeeds."""
+    asked = []
+    while (width := gauge.wanted) is not None:
+        gauge.tried()
+        gauge.took(width, width, cost(width))
+        asked.append(width)
+    return asked
+
+
+def test_prices_are_measured_again_and_old_ones_leave() -> None:
+    gauge = Gauge((1, 2, 4))
+    assert measured(gauge, lambda rows: 10.0 * rows) == 3 * [1, 2, 4]
+    first = gauge.news()
+    assert first is not None
+    assert first.ms == (10.0, 20.0, 40.0)
+    assert gauge.news() is None
+    for _ in range(6):
+        for _ in range(399):
+            gauge.passed()
+        assert gauge.wanted is None
+        gauge.passed()
+        assert measured(gauge, lambda rows: 20.0 + rows) == [1, 2, 4]
+        later = gauge.news()
+    assert later is not None
+    assert later.ms == (21.0, 22.0, 24.0)
+
+
 def test_a_measurement_that_always_fails_is_given_up() -> None:
     gauge = Gauge((1, 2, 4))
     tries = 0
-    while gauge.wanted is not None:
+    while (curve := gauge.news()) is None:
+        assert gauge.wanted == 1
         gauge.tried()
         tries += 1
-    assert tries == 27
-    assert gauge.curve() is NOMINAL
+    assert (tries, curve, gauge.wanted) == (27, NOMINAL, None)
 
 
 def test_many_requests_are_not_measured_at_every_width() -> None:
-    gauge = Pacing(MOST, None, "many", print).measuring(100)
+    gauge = Pacing(MOST, None, print).measuring(100)
     assert gauge is not None
-    asked = set()
-    while (width := gauge.wanted) is not None:
-        asked.add(width)
-        gauge.took(width, 100 * width, 10.0 + width)
-    assert asked == {1, 2}
+    assert set(measured(gauge, float)) == {1, 2}
 
 
 def test_what_never_holds_is_hardly_drafted() -> None:
@@ -277,6 +298,36 @@ def test_the_controller_takes_what_pays() -> None:
     for i in range(4):
         made.answer(Asking([i, 3], 200))
     assert np.mean(made.rows[len(made.rows) // 4 :]) > 4
+
+
+class Slow(SuffixDrafter):
+    """Takes ``each`` seconds of the engine's time for every request; notes how many were asked about together."""
+
+    def __init__(self, engine: Engine, each: float) -> None:
+        super().__init__()
+        self.together: list[int] = []
+        self.asked: set[int] = set()
+        self._engine = engine
+        self._each = each
+
+    def propose(self, contexts: Sequence[Context]) -> list[Draft]:
+        self._engine.time += self._each * len(contexts)
+        self.together.append(len(contexts))
+        self.asked |= {context.id for context in contexts}
+        return super().propose(contexts)
+
+
+def test_slow_drafters_are_asked_about_as_many_as_a_pass_takes_in_turns() -> None:
+    made = Engine(cycle, cost=lambda rows: 10.0)
+    slow = Slow(made, 0.004)
+    made.proposer = Direct(guessing(slow, made.clock, budget=2), made)
+    made.answer(*requests(6))
+    assert max(slow.together[20:-6]) == 2
+    assert slow.asked == set(range(6))
+    quick = Slow(made, 0.0001)
+    made.proposer = Direct(guessing(quick, made.clock, budget=2), made)
+    made.answer(*requests(6))
+    assert max(quick.together) == 6
 
 
 class Seeing(RecycleDrafter):

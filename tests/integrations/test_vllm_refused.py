@@ -18,7 +18,6 @@ from sooner.integrations.vllm_port import installed, port_for
 def vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("SOONER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0.32.0"))
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(get_num_threads=lambda: 1))
 
 
 def line(error: BaseException) -> str:
@@ -118,7 +117,7 @@ def test_a_table_for_the_model_is_among_the_defaults(monkeypatch: pytest.MonkeyP
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"weights")
-    place = Place(model=str(folder), vocab_size=49152, context=100, most=8, key="")
+    place = Place(model=str(folder), vocab_size=49152, context=100, most=8)
     assert drafter_for(Options(), place).name == "suffix+recycle"
     shipped = packaged_table(DEFAULT_SHA256)
     assert shipped is not None

@@ -102,7 +102,7 @@ class Proposer:
         self._watch = self._port.watch()
         self._guessing = Guessing(
             drafter,
-            Pacing(place.most, options.budget, place.key, log.info),
+            Pacing(place.most, options.budget, log.info),
             Texts(options.tokens),
             vocab_size=place.vocab_size,
             context=place.context,

@@ -18,7 +18,6 @@ from sooner.integrations.vllm_guess import Scored
 from sooner.integrations.vllm_port import Place
 from sooner.integrations.vllm_port import Watch as WatchContract
 from sooner.integrations.vllm_texts import Row
-from sooner.store.profile import cores
 
 __all__ = ["Logits", "Watch", "read", "rows", "watch"]
 
@@ -26,23 +25,12 @@ __all__ = ["Logits", "Watch", "read", "rows", "watch"]
 def read(config: Any) -> Place:
     """Of a ``VllmConfig``."""
     model, parallel = config.model_config, config.parallel_config
-    facts = (
-        str(config.device_config.device_type),
-        str(model.model),
-        str(model.dtype),
-        f"tp {parallel.tensor_parallel_size}",
-        f"pp {parallel.pipeline_parallel_size}",
-        f"eager {model.enforce_eager}",
-        f"cores {cores()}",
-        f"threads {_threads()}",
-    )
     several = parallel.pipeline_parallel_size > 1
     return Place(
         model=str(model.model),
         vocab_size=int(model.get_vocab_size()),
         context=int(model.max_model_len),
         most=int(config.speculative_config.num_speculative_tokens),
-        key="\n".join(("0.32", *facts)),
         options=(config.additional_config or {}).get("sooner", {}),
         obstacle="sooner drafts in vLLM without pipeline parallelism: set pipeline_parallel_size=1" if several else "",
     )
@@ -108,9 +96,3 @@ class Watch:
         self._begun = True
         last, self._last = self._last, None
         return None if last is None else Logits(last)
-
-
-def _threads() -> int:
-    import torch
-
-    return int(torch.get_num_threads())

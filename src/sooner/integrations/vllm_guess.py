@@ -32,6 +32,9 @@ _SAMPLING = Sampling()
 _ASKED = 24
 """Nodes asked of drafters while passes are measured, as controllers ask for."""
 
+_FOLLOW = 0.1
+"""How fast the running estimate of what drafting for one request takes follows."""
+
 _PADDING = "measurement"
 """The source of tokens that only make a measured pass as wide as it has to be."""
 
@@ -72,6 +75,9 @@ class Guessing:
         self._clock = clock
         self._returned = 0.0
         self._draft_ms = 0.0
+        self._pass_ms = 0.0
+        self._each_ms = 0.0
+        self._turn = 0
         self._deciding: Controller | None = None
         self._measured: tuple[Gauge, int] | None = None
 
@@ -82,6 +88,7 @@ class Guessing:
         found, gone = self._texts.meet(rows)
         for text in gone:
             self._guarded(partial(_forget, text.id))
+        self._pass_ms = pass_ms
         self._learn(found, scored, pass_ms)
         self._deciding = self._measured = None
         live = [text for text in found if text is not None]
@@ -102,13 +109,23 @@ class Guessing:
         contexts = [self._about(text) for text in live]
         budgets = controller.budgets(contexts)
         self._deciding = controller
-        asked = [i for i, budget in enumerate(budgets) if budget > 0 and self._room(live[i]) > 0]
+        asked = self._some([i for i, budget in enumerate(budgets) if budget > 0 and self._room(live[i]) > 0])
         chains = self._ask([replace(contexts[i], budget=budgets[i]) for i in asked], [live[i] for i in asked])
         if not chains:
             return
         chosen = controller.select([contexts[i] for i in asked], chains)
         for i, draft in zip(asked, chosen, strict=True):
             live[i].draft = tree.best_path(draft)
+
+    def _some(self, asked: list[int]) -> list[int]:
+        """Of the requests to draft for, as many as drafters can be asked about while a pass takes, in turns: the others
+        would wait for them longer than a draft is worth."""
+        most = max(1, int(self._pass_ms / self._each_ms)) if self._each_ms else len(asked)
+        if most >= len(asked):
+            return asked
+        begin = self._turn % len(asked)
+        self._turn += most
+        return sorted((asked + asked)[begin : begin + most])
 
     def _measure(self, live: Sequence[Text], gauge: Gauge, width: int) -> None:
         """Draft as much for each as makes its share of the pass ``width`` rows: guesses as far as there are any."""
@@ -121,7 +138,11 @@ class Guessing:
 
     def _ask(self, contexts: Sequence[Context], live: Sequence[Text]) -> list[Draft] | None:
         """The drafters' best chain for each; None if they fail."""
+        begin = self._clock()
         found = self._guarded(lambda drafter: drafter.propose(contexts)) if contexts else None
+        if contexts:
+            each_ms = (self._clock() - begin) * 1e3 / len(contexts)
+            self._each_ms += _FOLLOW * (each_ms - self._each_ms)
         if found is None or self._drafter is None or len(found) != len(contexts):
             return None
         name = self._drafter.name

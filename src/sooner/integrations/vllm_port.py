@@ -21,14 +21,13 @@ __all__ = ["PORTS", "Place", "Port", "Watch", "installed", "port_for"]
 @dataclass(frozen=True, slots=True)
 class Place:
     """The engine that asks. ``model``: a folder or a name; ``context``: the most tokens of a request; ``most``: the
-    draft tokens that it makes room for; ``key``: all that the time of a pass depends on; ``options``: ours, as users
-    wrote them; ``obstacle``: why nothing can be drafted there, with the remedy, or nothing."""
+    draft tokens that it makes room for; ``options``: ours, as users wrote them; ``obstacle``: why nothing can be
+    drafted there, with the remedy, or nothing."""
 
     model: str
     vocab_size: int
     context: int
     most: int
-    key: str
     options: Mapping[str, Any] = field(default_factory=dict)
     obstacle: str = ""
 
