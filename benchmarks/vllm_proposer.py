@@ -2,16 +2,16 @@
 
     python benchmarks/vllm_proposer.py [options]
 
-Three processes hold an engine each (vLLM allows one in a process): plain, n-gram as its documentation sets it, and
-sooner's proposer with the default drafters. Each prompt (Spec-Bench's evaluation ones) goes to all in turns; whoever is
-not asked is stopped meanwhile. Figures are decoding time per token after the first piece. The environment is that of
-`benchmarks/peers/compare.py install vllm`; sooner is put on its path, and nothing is installed there.
+Each engine has a process of its own (vLLM allows one in a process): plain, n-gram and, with --suffix, suffix drafting
+as its documentation sets them, and sooner's proposer with the default drafters. Each prompt (Spec-Bench's evaluation
+ones) goes to all in turns; whoever is not asked is stopped meanwhile. Figures are decoding time per token after the
+first piece. The environment is that of `benchmarks/peers/compare.py install vllm`; sooner is put on its path, and
+nothing is installed there.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ from peers_catalogue import PEERS
 from peers_install import expanded, home, python_of
 from peers_link import Worker
 
-OWN, RIVAL, PLAIN = "sooner", "ngram", "plain"
+OWN, RIVAL, SUFFIX, PLAIN = "sooner", "ngram", "suffix", "plain"
 CHAT = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 """The categories of MT-Bench."""
 
@@ -57,7 +57,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="how often all is asked (default: 2)")
     parser.add_argument("--max-tokens", type=int, default=128, help="new tokens of each text (default: 128)")
     parser.add_argument("--minutes", type=float, default=8.0, help="begin no prompt after so many (default: 8)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each engine")
+    parser.add_argument("--threads", type=int, default=1, help="of each engine; vLLM warns of more (default: 1)")
+    parser.add_argument("--suffix", action="store_true", help="measure vLLM's suffix method too")
     parser.add_argument("--eager", action="store_true", help="vLLM without compiling: starts sooner, runs slower")
     parser.add_argument("--name", default="vllm-proposer", help="the result's name (default: vllm-proposer)")
     return parser.parse_args()
@@ -101,7 +102,7 @@ def start(options: argparse.Namespace, path: Path, stack: ExitStack) -> dict[str
     venv = python.parents[1]
     shared = {name: value.format(venv=venv, threads=options.threads) for name, value in peer.environment}
     workers = {}
-    for variant in (PLAIN, RIVAL, OWN):
+    for variant in (PLAIN, RIVAL, *([SUFFIX] if options.suffix else []), OWN):
         print(f"starting {variant}", file=sys.stderr, flush=True)
         environment = {**shared, "PYTHONPATH": str(path) if variant == OWN else ""}
         if variant == OWN:
@@ -176,17 +177,19 @@ def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         of = [record for record in records if group in (record["group"], "all")]
         if not of:
             continue
-        times = {name: [record["ms_per_token"][name] for record in of] for name in (PLAIN, RIVAL, OWN)}
+        names = [name for name in (PLAIN, RIVAL, SUFFIX, OWN) if name in of[0]["ms_per_token"]]
+        times = {name: [record["ms_per_token"][name] for record in of] for name in names}
+        pairs = [(OWN, name) for name in names if name != OWN] + [(name, PLAIN) for name in names[1:] if name != OWN]
         found[group] = {
-            f"{OWN} over {RIVAL}": ratio_dict(ratio(times[RIVAL], times[OWN])),
-            f"{OWN} over {PLAIN}": ratio_dict(ratio(times[PLAIN], times[OWN])),
-            f"{RIVAL} over {PLAIN}": ratio_dict(ratio(times[PLAIN], times[RIVAL])),
+            **{f"{a} over {b}": ratio_dict(ratio(times[b], times[a])) for a, b in pairs},
             "tokens_per_pass": {
                 name: round(sum(r["tokens"][name] for r in of) / sum(r["passes"][name] for r in of), 3)
-                for name in (PLAIN, RIVAL, OWN)
+                for name in names
             },
             "texts": len(of),
-            "texts_as_plain": {name: sum(r["same_as_plain"][name] is None for r in of) for name in (RIVAL, OWN)},
+            "texts_as_plain": {
+                name: sum(r["same_as_plain"][name] is None for r in of) for name in names if name != PLAIN
+            },
         }
     return found
 
