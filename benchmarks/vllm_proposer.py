@@ -38,10 +38,11 @@ from sooner.text import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 from peers_catalogue import PEERS
-from peers_install import expanded, home, python_of
+from peers_install import expanded, home, obstacle, python_of
 from peers_link import Worker
 
 OWN, RIVAL, SUFFIX, PLAIN = "sooner", "ngram", "suffix", "plain"
+VLLM = next(peer for peer in PEERS if peer.name == "vllm")
 CHAT = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 """The categories of MT-Bench."""
 
@@ -94,13 +95,12 @@ def settings(options: argparse.Namespace, variant: str) -> dict[str, Any]:
 
 def start(options: argparse.Namespace, path: Path, stack: ExitStack) -> dict[str, Worker]:
     """A worker for each variant."""
-    peer = next(peer for peer in PEERS if peer.name == "vllm")
-    python = python_of(peer)
+    python = python_of(VLLM)
     logs = home() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    script = Path(__file__).parent / "peers" / "workers" / peer.worker
+    script = Path(__file__).parent / "peers" / "workers" / VLLM.worker
     venv = python.parents[1]
-    shared = {name: value.format(venv=venv, threads=options.threads) for name, value in peer.environment}
+    shared = {name: value.format(venv=venv, threads=options.threads) for name, value in VLLM.environment}
     workers = {}
     for variant in (PLAIN, RIVAL, *([SUFFIX] if options.suffix else []), OWN):
         print(f"starting {variant}", file=sys.stderr, flush=True)
@@ -197,6 +197,9 @@ def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Measure, keep and print."""
     options = parse()
+    if (reason := obstacle(VLLM)) is not None:
+        print(f"vLLM is {reason} vllm (in benchmarks/peers); nothing is measured", file=sys.stderr)
+        return
     with TemporaryDirectory() as folder, ExitStack() as stack:
         beside(Path(folder))
         workers = start(options, Path(folder), stack)
