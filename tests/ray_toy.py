@@ -25,7 +25,7 @@ class SlowTarget(ToyTarget):
 
 def open_toy(*, slow: bool = False, **options: object) -> Engine:
     """An engine named toy, with a drafter that is often wrong."""
-    target = SlowTarget(V) if slow else ToyTarget(V)
+    target = SlowTarget(V, context=1 << 16) if slow else ToyTarget(V)
     return Engine(
         target,
         ToyCodec(),

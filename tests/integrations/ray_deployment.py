@@ -37,8 +37,23 @@ class Deployment:
 
     def replicas(self) -> set[str]:
         """The replicas that answer for their metrics."""
-        page = httpx2.get(f"{self.url}/metrics", timeout=30).text
-        return {line.split('replica="')[1].split('"')[0] for line in page.splitlines() if 'replica="' in line}
+        return {line.split('replica="')[1].split('"')[0] for line in self.metrics() if 'replica="' in line}
+
+    def running(self) -> bool:
+        """Whether any replica has something to do."""
+        lines = [line for line in self.metrics() if line.startswith("sooner:num_requests_running{")]
+        return any(not line.endswith(" 0.0") for line in lines)
+
+    def metrics(self) -> list[str]:
+        """The lines of the page, which a busy machine may refuse for a while."""
+        found: list[httpx2.Response] = []
+
+        def look() -> bool:
+            found.append(httpx2.get(f"{self.url}/metrics", timeout=30))
+            return found[-1].status_code == 200
+
+        self.until(look)
+        return found[-1].text.splitlines()
 
     def kill(self, replica: str) -> None:
         """As if the machine had lost it."""

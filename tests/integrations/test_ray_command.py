@@ -32,7 +32,7 @@ def test_a_running_answer_ends_before_the_process_does() -> None:
             said.append(line)
             if " ready, on Ray" in line:
                 break
-        found = re.search(r"listening on (http://\S+),", "".join(said))
+        found = re.search(r"starting on (http://\S+),", "".join(said))
         assert found, said
         asked = body("abc", max_tokens=150, stream=True)
         with (

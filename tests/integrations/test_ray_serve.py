@@ -81,7 +81,7 @@ def test_metrics_of_all_replicas_under_their_usual_names(quick: Deployment) -> N
     with quick.client() as client:
         for user in range(8):
             answer(quick.chat(client, "abc", user=str(user)))
-        page = client.get("/metrics").text
+    page = quick.metrics()
     for name in ("generation_tokens_total", "spec_decode_num_drafts_total", "num_requests_running"):
-        lines = [line for line in page.splitlines() if line.startswith(f"sooner:{name}{{")]
+        lines = [line for line in page if line.startswith(f"sooner:{name}{{")]
         assert len({line.split('replica="')[1].split('"')[0] for line in lines}) == 2, name

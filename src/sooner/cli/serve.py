@@ -297,7 +297,7 @@ def _deploy(
     cpus = float(threads or max(1, (os.cpu_count() or 1) // count))
     make = partial(app, settings, opening(cpus), replicas=replicas, cpus=cpus)
     address = f"[{host}]" if ":" in host else host
-    logging.getLogger("sooner.server").info("listening on http://%s:%d, by way of Ray", address, port)
+    logging.getLogger("sooner.server").info("starting on http://%s:%d, by way of Ray", address, port)
     serve_until_told(make, host, port, cpus=count * cpus, verbose=verbose)
 
 

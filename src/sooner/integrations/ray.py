@@ -28,6 +28,9 @@ Replicas = int | Literal["auto"] | tuple[int, int]
 _GRACE_S = 5.0
 """Seconds after the drain in which the last events reach their readers."""
 
+_LOOK_BACK_S = 15.0
+"""Seconds over which queues are averaged: Ray demands more than the ten between two of its reports."""
+
 
 def app(
     settings: Settings | None = None,
@@ -133,7 +136,7 @@ def _scale(replicas: Replicas, cpus: float, settings: Settings, *, idle_s: float
         "target_ongoing_requests": max(1.0, settings.max_running / 2),
         "upscale_delay_s": busy_s,
         "downscale_delay_s": idle_s,
-        "look_back_period_s": max(1.0, min(30.0, busy_s)),
+        "look_back_period_s": _LOOK_BACK_S,
     }
     return {"num_replicas": "auto", "autoscaling_config": config}
 

@@ -42,6 +42,8 @@ def connect(cpus: float, *, verbose: bool = False) -> bool:
     address = os.environ.get("RAY_ADDRESS", "")
     _reach(address)
     level = logging.INFO if verbose else logging.ERROR
+    if not verbose:
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its native part writes to the terminal by itself
     try:
         if address and address != "local":
             ray.init(address=address, log_to_driver=verbose, logging_level=level)

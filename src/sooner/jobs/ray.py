@@ -5,7 +5,9 @@ Knows Ray Data and what an actor is told. Does not know files or how an answer i
 
 from __future__ import annotations
 
+import logging
 import pickle
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +61,8 @@ def answer_on_ray(
     held = list(jobs)
     asked = [job for job in held if isinstance(job, Job)]
     started = bool(asked) and connect(replicas * cpus, verbose=verbose)
+    if asked and not verbose:
+        _quiet()
     found = _ordered(plan, asked, replicas, cpus)
     run = ""
     try:
@@ -100,7 +104,7 @@ def _again(plan: Plan, lost: Sequence[Job]) -> Iterator[Outcome]:
         if rows:
             yield Outcome(job, rows[0][2], rows[0][1])
         else:
-            yield Outcome(job, job.dead("the process that answered it died, each time (see Ray's log; often memory)"))
+            yield Outcome(job, job.dead("the process that answered it died, each time (often of memory; --verbose shows Ray's log)"))
 
 
 def _rows(plan: Plan, asked: Sequence[Job], block: int, replicas: int, cpus: float) -> Iterator[tuple[int, str, Any]]:
@@ -114,16 +118,19 @@ def _rows(plan: Plan, asked: Sequence[Job], block: int, replicas: int, cpus: flo
     context.execution_options.preserve_order = True
     context.max_errored_blocks = -1  # what is missing is seen by its number
     rows = [{"number": number, "job": pickle.dumps(job)} for number, job in enumerate(asked)]
-    data = ray.data.from_items(rows, override_num_blocks=-(-len(rows) // block)).map_batches(
-        _Worker,
-        fn_constructor_kwargs={"plan": plan},
-        batch_size=None,
-        batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(size=replicas),
-        num_cpus=cpus,
-        max_restarts=_TRIES,
-        max_task_retries=_TRIES - 1,
-    )
+    blocks = ray.data.from_items(rows, override_num_blocks=-(-len(rows) // block))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the last two, which have no other name yet
+        data = blocks.map_batches(
+            _Worker,
+            fn_constructor_kwargs={"plan": plan},
+            batch_size=None,
+            batch_format="numpy",
+            compute=ray.data.ActorPoolStrategy(size=replicas),
+            num_cpus=cpus,
+            max_restarts=_TRIES,
+            max_task_retries=_TRIES - 1,
+        )
     found = iter(data.iter_rows())
     while True:
         try:
@@ -134,6 +141,15 @@ def _rows(plan: Plan, asked: Sequence[Job], block: int, replicas: int, cpus: flo
             return
         run, value = pickle.loads(row["value"])
         yield int(row["number"]), run, value
+
+
+def _quiet() -> None:
+    """Leave what Ray Data tells of its work to its own log files."""
+    import ray.data  # which is what sets the handlers up
+
+    for handler in logging.getLogger(ray.data.__name__).handlers:
+        if handler.name == "console":
+            handler.setLevel(logging.CRITICAL + 1)
 
 
 class _Worker:
