@@ -10,7 +10,7 @@ import pytest
 
 from commandline import invoke
 from sooner.errors import InvalidRequest, MissingExtra, ModelNotFound
-from sooner.integrations.ray_cluster import _reach, demand_ray, failed, reason
+from sooner.integrations.ray_cluster import _reach, demand_ray, failed, out_of_memory, reason
 
 INSTALL = 'pip install "sooner[ray]"'
 
@@ -71,3 +71,9 @@ def test_the_reason_is_found_in_all_that_ray_says() -> None:
     assert "KeyError: 'x'" in reason(str(failed(KeyError("x"))))
     assert "--max-context" in reason("Worker was killed due to the node running low on memory (OOM)")
     assert reason("x\n" * 500).count("\n") == 0
+
+
+def test_a_process_killed_from_outside_is_not_said_to_be_out_of_memory() -> None:
+    killed = "Worker exit type: SYSTEM_ERROR. Some common causes include: (1) the process was killed by the OOM killer"
+    ended = "Worker exit type: NODE_OUT_OF_MEMORY Worker exit detail: killed due to the node running low on memory"
+    assert (out_of_memory(killed), out_of_memory(ended)) == (False, True)

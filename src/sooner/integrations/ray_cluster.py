@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from sooner.errors import InvalidRequest, MissingExtra, SoonerError, one_line
 
-__all__ = ["connect", "demand_ray", "failed", "reason"]
+__all__ = ["connect", "demand_ray", "failed", "out_of_memory", "reason"]
 
 _STORE_BYTES = 200_000_000
 """Of shared memory for what passes between processes: requests and answers are small."""
@@ -42,8 +42,6 @@ def connect(cpus: float, *, verbose: bool = False) -> bool:
     address = os.environ.get("RAY_ADDRESS", "")
     _reach(address)
     level = logging.INFO if verbose else logging.ERROR
-    if not verbose:
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its native part writes to the terminal by itself
     try:
         if address and address != "local":
             ray.init(address=address, log_to_driver=verbose, logging_level=level)
@@ -88,11 +86,17 @@ def failed(error: Exception) -> RuntimeError:
     return RuntimeError(_FAILED + " ".join(said.split()))
 
 
+def out_of_memory(said: str) -> bool:
+    """Whether Ray ``said`` that it ended a process because its machine had no memory left. Of one that was killed from
+    outside it only says that this may have been why."""
+    return "running low on memory" in said or "OUT_OF_MEMORY" in said
+
+
 def reason(said: str) -> str:
     """The line to be shown for what Ray ``said`` about an engine that did not start."""
     ours = re.findall(re.escape(_FAILED) + r"([^\n]+)", said)
     if ours:
         return _FAILED + str(ours[-1])[:500]
-    if "OOM" in said or "out of memory" in said:
+    if out_of_memory(said):
         return _FAILED + "it ran out of memory; give it a smaller --max-context, or have fewer --replicas"
     return _FAILED + one_line(RuntimeError(said))

@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sooner.integrations.ray_affinity import affinity_key
+from sooner.integrations.ray_cluster import out_of_memory
 from sooner.integrations.ray_metrics import merged
 from sooner.server import Settings
 from sooner.server.failures import Refusal, busy, describe, loading, too_slow
@@ -175,7 +176,7 @@ def _failure(error: Exception, limit: float, *, asks: bool) -> tuple[Exception, 
         return error, False
     said = " ".join(str(error).split())
     log.warning("a replica was lost: %s", said[:500])
-    if "OOM" in said or "out of memory" in said:
+    if out_of_memory(said):
         message = "the replica ran out of memory: give it a smaller --max-context or --max-running, or more memory"
         return Refusal(503, message, kind="server_error", code="replica_out_of_memory"), True
     message = "the replica was lost: send the request again"

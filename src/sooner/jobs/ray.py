@@ -104,7 +104,7 @@ def _again(plan: Plan, lost: Sequence[Job]) -> Iterator[Outcome]:
         if rows:
             yield Outcome(job, rows[0][2], rows[0][1])
         else:
-            yield Outcome(job, job.dead("the process that answered it died, each time (often of memory; --verbose shows Ray's log)"))
+            yield Outcome(job, job.dead("the process that answered it died, each time (often of memory)"))
 
 
 def _rows(plan: Plan, asked: Sequence[Job], block: int, replicas: int, cpus: float) -> Iterator[tuple[int, str, Any]]:
