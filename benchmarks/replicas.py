@@ -35,6 +35,9 @@ from sooner.types import Sampling
 _CHUNK = 20
 """Prompts that one way of decoding answers before it is the other's turn."""
 
+_TOKENS = {"lost": 16, "share": 16, "batch": 64}
+"""Of an answer at most: the first two count requests, the last one times what is written."""
+
 
 def texts(number: int, longest: int = 600) -> list[str]:
     """The first turns of Spec-Bench, one category after another."""
@@ -145,7 +148,8 @@ def share(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def batch(arguments: argparse.Namespace) -> dict[str, Any]:
     """The work of ``sooner batch`` with its drafters and without, ``_CHUNK`` prompts each in turns."""
-    engines = {"drafted": sooner.load(arguments.model), "plain": sooner.load(arguments.model, draft=None)}
+    opening = partial(sooner.load, arguments.model, max_running=4)  # as the command
+    engines = {"drafted": opening(), "plain": opening(draft=None)}
     asked = texts(arguments.prompts, 2000)
     times: dict[str, list[float]] = {"drafted": [], "plain": []}
     tokens = differing = 0
@@ -192,12 +196,13 @@ def main() -> None:
     parser.add_argument("--model")
     for name, default in (("requests", 1000), ("distinct", 50), ("conversations", 40), ("turns", 4), ("prompts", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--tokens", type=int, default=16)
-    arguments = parser.parse_args()
-    for part in arguments.parts or parts:
+    parser.add_argument("--tokens", type=int, help=f"default: {_TOKENS}")
+    given = parser.parse_args()
+    for part in given.parts or parts:
         if part not in parts:
             parser.error(f"no part {part!r}: {', '.join(parts)}")
-        result = {"options": vars(arguments) | {"parts": part}, **parts[part](arguments)}
+        arguments = argparse.Namespace(**vars(given) | {"parts": part, "tokens": given.tokens or _TOKENS[part]})
+        result = {"options": vars(arguments), **parts[part](arguments)}
         print(json.dumps(result, indent=1))
         print(keep(f"replicas_{part}", result))
 
