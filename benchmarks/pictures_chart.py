@@ -28,7 +28,7 @@ WORDS = {
     },
 }
 
-WIDTH, LEFT, RIGHT, ROW = 824, 150, 170, 46
+WIDTH, LEFT, RIGHT, ROW = 824, 120, 240, 46
 STYLE = """
 svg{--back:#fff;--ink:#1f2328;--soft:#59636e;--mark:#0969da;--pale:#a8c7ea;--line:#d1d9e0}
 @media(prefers-color-scheme:dark){svg{--back:#0d1117;--ink:#f0f6fc;--soft:#9198a1;--mark:#58a6ff;--pale:#2f4f74;--line:#3d444d}}
