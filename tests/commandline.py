@@ -24,7 +24,7 @@ class Joined:
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True, tools: object = None
     ) -> str:
-        return "".join(str(message["content"]) for message in messages)
+        return "".join(str(message.get("content") or "") for message in messages)
 
 
 class InterruptedTarget(ToyTarget):

@@ -30,6 +30,7 @@ class ChatTemplate:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._compiled = None if source is None else _Compiled(source)
+        self._places = source is not None and "image" in source
 
     def render(
         self,
@@ -37,14 +38,16 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        pictures: bool = False,
         **variables: Any,
     ) -> str:
         """The prompt for ``messages`` (mappings with ``role`` and ``content``), ready for ``encode(special=True)``.
 
-        ``add_generation_prompt`` opens the assistant's turn. ``variables`` reach the template (``enable_thinking``
+        ``add_generation_prompt`` opens the assistant's turn. ``pictures``: contents may have
+        ``{"type": "image"}`` parts, whose places the text marks. ``variables`` reach the template (``enable_thinking``
         and the like). Raises `InvalidRequest` for malformed messages and for whatever the template itself refuses.
         """
-        turns = _checked(messages)
+        turns = _checked(messages, pictures and self._places)
         if self._compiled is None:
             return _plain(turns, tools)
         context = {"tools": tools, "documents": None, **self._tokens, **variables}
@@ -63,13 +66,13 @@ def _plain(turns: list[dict[str, Any]], tools: Any) -> str:
     return str(turns[0]["content"])
 
 
-def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _checked(messages: Sequence[Mapping[str, Any]], pictures: bool) -> list[dict[str, Any]]:
     if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
         raise InvalidRequest("messages must be a non-empty list of {role, content}", "messages")
-    return [_message(i, message) for i, message in enumerate(messages)]
+    return [_message(i, message, pictures) for i, message in enumerate(messages)]
 
 
-def _message(index: int, message: Any) -> dict[str, Any]:
+def _message(index: int, message: Any, pictures: bool) -> dict[str, Any]:
     where = f"messages[{index}]"
     if not isinstance(message, Mapping):
         raise InvalidRequest(f"{where} must be a mapping with role and content, not {type(message).__name__}", where)
@@ -78,6 +81,9 @@ def _message(index: int, message: Any) -> dict[str, Any]:
         raise InvalidRequest(f"{where}.role must be a non-empty string such as 'user', not {role!r}", f"{where}.role")
     if content is None and not message.get("tool_calls"):
         raise InvalidRequest(f"{where}.content is missing; give a string", f"{where}.content")
+    if pictures and isinstance(content, str | list):  # such templates walk through parts, text alone included
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        return {**message, "role": role, "content": [_shown(where, part) for part in parts]}
     if isinstance(content, list):
         content = "".join(_part(where, part) for part in content)
     if content is not None and not isinstance(content, str):
@@ -88,7 +94,15 @@ def _message(index: int, message: Any) -> dict[str, Any]:
 def _part(where: str, part: Any) -> str:
     if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
+    if isinstance(part, Mapping) and part.get("type") in ("image", "image_url"):
+        raise InvalidRequest(
+            f"{where}.content has an image and this model takes none: leave it out", f"{where}.content"
+        )
     raise InvalidRequest(f"{where}.content may hold text parts only; this is a text model", f"{where}.content")
+
+
+def _shown(where: str, part: Any) -> dict[str, str]:
+    return {"type": "image"} if part == {"type": "image"} else {"type": "text", "text": _part(where, part)}
 
 
 class _Compiled:

@@ -20,11 +20,13 @@ from sooner.draft.cascade import CascadeDrafter
 from sooner.draft.table import packaged_table
 from sooner.engine import Engine
 from sooner.errors import DraftError, ModelError
-from sooner.protocols import Encoding
+from sooner.prompt import PictureTemplate
+from sooner.protocols import Encoding, Seeing
 
 if TYPE_CHECKING:
     from sooner.backend import Backend, BackendName, TorchOptions
     from sooner.draft.head import HeadRunner
+    from sooner.prompt import Template
     from sooner.protocols import Controller, Drafter, Target
     from sooner.store import ModelFiles
     from sooner.targets.openvino import OpenVINOTarget
@@ -91,9 +93,11 @@ def load(
     target = place.target(
         files, threads=threads, precision=precision, pool_tokens=pool_tokens, taps=tuple(taps), log=progress
     )
-    template = None
+    template: Template | None = None
     if files.chat_template is not None:
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
+    if isinstance(target, Seeing) and template is not None:
+        template = PictureTemplate(template, target, codec)
     if place.heads:
         cast("OpenVINOTarget", target).heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
     if draft == AUTO_DRAFT and budget is None and controller is None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sooner.errors import InvalidRequest
-from sooner.protocols import Encoding, Target
+from sooner.pictures import PictureToken, take_pictures
+from sooner.protocols import Encoding, Seeing, Target
 from sooner.text import TextCodec
 from sooner.types import Request, Sampling, Source
 
-__all__ = ["Message", "Prompt", "Template", "bad_word_ids", "make_request", "source_of"]
+__all__ = ["Message", "PictureTemplate", "Prompt", "Template", "bad_word_ids", "chat_ids", "make_request", "source_of"]
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message] | Sequence[int]
@@ -32,6 +33,58 @@ class Template(Protocol):
     ) -> str:
         """The conversation as text, ending where the assistant speaks; ``tools`` are functions it may call."""
         ...
+
+
+@runtime_checkable
+class _Reads(Protocol):
+    """A template that makes token ids of messages, as it takes more than text to do so."""
+
+    def ids(self, messages: Sequence[Message], **known: Any) -> list[int]:
+        """The conversation's ids, ending where the assistant speaks."""
+        ...
+
+
+class PictureTemplate:
+    """The template of a model that looks at pictures: ``template`` renders, ``target`` sees what messages show.
+
+    Raises `InvalidRequest` where the text has more or fewer places for pictures than there are pictures.
+    """
+
+    def __init__(self, template: Template, target: Seeing, codec: TextCodec) -> None:
+        self._template = template
+        self._target = target
+        self._codec = codec
+
+    @property
+    def source(self) -> str | None:
+        """The template's text."""
+        return getattr(self._template, "source", None)
+
+    def render(self, messages: Sequence[Message], **known: Any) -> str:
+        """The conversation as text; pictures are marks in it."""
+        shown: dict[str, Any] = {"pictures": True, **known}
+        return self._template.render(messages, **shown)
+
+    def ids(self, messages: Sequence[Message], **known: Any) -> list[int]:
+        """The conversation's ids, each mark being replaced by its picture's tokens."""
+        turns, pictures = take_pictures(messages)
+        mark, rest = self._target.picture_mark, iter(pictures)
+        tokens = self._codec.encode(self.render(turns, **known), special=True)
+        if (places := tokens.count(mark)) != len(pictures):
+            raise InvalidRequest(
+                f"the conversation has {len(pictures)} images and {places} places for them: the model's chat template, "
+                "or a mark written as text, decides where they go; give each in a user's message",
+                "messages",
+            )
+        spread = [self._target.see(next(rest)) if token == mark else [token] for token in tokens]
+        return [token for piece in spread for token in piece]
+
+
+def chat_ids(template: Template, codec: TextCodec, messages: Sequence[Message], **known: Any) -> list[int]:
+    """A conversation as token ids. ``known``: ``tools`` and whatever else the template reads."""
+    if isinstance(template, _Reads):
+        return template.ids(messages, **known)
+    return codec.encode(template.render(messages, **known), special=True)
 
 
 def make_request(
@@ -68,7 +121,12 @@ def make_request(
 
 
 def source_of(target: Target, prompt: Sequence[int]) -> Source:
-    """What of ``prompt`` an encoder of the target reads; nothing where it has none. Raises `InvalidRequest`."""
+    """What of ``prompt`` an encoder of the target reads; nothing where it has none. Raises `InvalidRequest`, also for
+    pictures that the target cannot see."""
+    if isinstance(target, Seeing):
+        target.check_pictures(prompt)
+    elif any(isinstance(token, PictureToken) for token in prompt):
+        raise InvalidRequest("the prompt shows a picture and this model takes none: leave it out", "prompt")
     return target.source(prompt) if isinstance(target, Encoding) else Source(0, target.context)
 
 
@@ -118,4 +176,4 @@ def _prompt_ids(
     if template is None:
         raise InvalidRequest("this model has no chat template: pass a string, or use raw=True", "messages")
     known: dict[str, Any] = {"tools": tools} if tools else {}  # templates of others need not know them
-    return codec.encode(template.render(messages, **known), special=True)
+    return chat_ids(template, codec, messages, **known)

@@ -23,6 +23,7 @@ __all__ = [
     "Encoding",
     "Law",
     "Matcher",
+    "Seeing",
     "Session",
     "Target",
     "Verifier",
@@ -116,6 +117,25 @@ class Encoding(Protocol):
 
     def source(self, prompt: Sequence[int]) -> Source:
         """What of ``prompt`` is its source. Raises `InvalidRequest` where a part is missing or too long."""
+        ...
+
+
+@runtime_checkable
+class Seeing(Protocol):
+    """What a target that looks at pictures offers besides: their tokens, each a `sooner.pictures.PictureToken`."""
+
+    @property
+    def picture_mark(self) -> int:
+        """The token by which a text says that a picture belongs there."""
+        ...
+
+    def see(self, picture: bytes) -> list[int]:
+        """The tokens of a picture file, those around it that are text included; it is encoded now, once. Raises
+        `InvalidRequest` for what is no picture or too large, `TargetError` where encoding fails."""
+        ...
+
+    def check_pictures(self, prompt: Sequence[int]) -> None:
+        """Raises `InvalidRequest` for a mark without a picture, and for another target's picture."""
         ...
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Tokens
 from sooner.draft.forced import follow
 from sooner.errors import ContextOverflow, InvalidRequest
 from sooner.noise import Domain, StepCoins
+from sooner.pictures import PictureToken, text_of
 from sooner.protocols import Context, Session, Verifier
 from sooner.sampling import Processor, RowLaw
 from sooner.stopping import StopStrings
@@ -65,6 +66,7 @@ class Sequence:
         self.choice = choice
         self.seed = seed
         self.tokens: list[int] = list(request.prompt)
+        self._text = text_of(self.tokens) if _shows(request.prompt) else self.tokens
         self.finish: Finish | None = None
         self.steps = 0
         self._processor = processor
@@ -99,14 +101,14 @@ class Sequence:
         return Usage(self.prompt_length, self.emitted)
 
     def context(self, budget: int) -> Context:
-        """What a drafter may see before the coming step."""
+        """What a drafter may see before the coming step: the text, without the tokens that stand for pictures."""
         sampling = self.request.sampling
         coupled = sampling.verify == "coupled"
         random = sampling.temperature > 0.0
         return Context(
             id=self.id,
-            tokens=self.tokens,
-            prompt_length=self.prompt_length,
+            tokens=self._text,
+            prompt_length=len(self._text) - self.emitted,
             budget=budget,
             sampling=sampling,
             expected=self.request.expected,
@@ -173,6 +175,8 @@ class Sequence:
             logprobs.append(self._processor.logprob(row, token))
         self._processor.push(token)
         self.tokens.append(token)
+        if self._text is not self.tokens:
+            self._text.append(token)
         text = self._stops.push(self._detokenizer.push(token))
         if self._stops.matched is not None:
             self.finish = Finish("stop", self._stops.matched)
@@ -247,5 +251,9 @@ def _check_prompt(prompt: Tokens[int], vocab_size: int, context: int) -> None:
         raise ContextOverflow(
             f"the prompt has {len(prompt)} tokens and the context holds {context}: shorten the prompt", "prompt"
         )
-    if min(prompt) < 0 or max(prompt) >= vocab_size:
+    if min(prompt) < 0 or max(prompt if not _shows(prompt) else text_of(prompt), default=0) >= vocab_size:
         raise InvalidRequest(f"the prompt holds a token id outside [0, {vocab_size})", "prompt")
+
+
+def _shows(prompt: Tokens[int]) -> bool:
+    return any(isinstance(token, PictureToken) for token in prompt)

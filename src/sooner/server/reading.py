@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sooner.constraint import ConstraintKind, compile_constraint
 from sooner.draft import parse_spec
 from sooner.engine import Engine
 from sooner.errors import InvalidRequest, nearest
-from sooner.protocols import Constraint, Drafter
+from sooner.pictures import read_served, take_pictures
+from sooner.prompt import chat_ids
+from sooner.protocols import Constraint, Drafter, Seeing
 from sooner.server.failures import Refusal
 from sooner.server.schema import ChatBody, CommonBody, TextBody
 from sooner.server.settings import Settings
@@ -62,7 +65,8 @@ class Reader:
         calls = self._call_format() if tools is not None else None
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         sampling = self._sampling(body, logprobs, "top_logprobs", body.max_completion_tokens or body.max_tokens)
-        messages = template_messages([_message(message.model_dump(exclude_none=True)) for message in body.messages])
+        messages = template_messages([_message(m.model_dump(exclude_none=True)) for m in body.messages])
+        messages = self._with_pictures(messages)
         forced = None if tools is None or calls is None else tools.constraint(calls)
         prompt = messages if tools is None else self._render(messages, tools)
         asked = self._asked(body, [prompt], sampling, salt, _constraint(body, self._engine.codec, salt, forced))
@@ -89,8 +93,19 @@ class Reader:
 
     def _render(self, messages: list[dict[str, Any]], tools: Tools) -> list[int]:
         """The conversation's ids, the model being told of ``tools``."""
-        template: Any = self._engine.template  # one with a source is a `ChatTemplate`
-        return self._engine.codec.encode(template.render(messages, tools=tools.offered), special=True)
+        template: Any = self._engine.template  # one with a source renders tools
+        return chat_ids(template, self._engine.codec, messages, tools=tools.offered)
+
+    def _with_pictures(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Pictures as bytes: what a caller may name is this server's to say, and not the template's."""
+        turns, pictures = take_pictures(messages, partial(read_served, folder=self._settings.pictures))
+        if pictures and not isinstance(self._engine.target, Seeing):
+            raise InvalidRequest("messages have images and this model takes none: leave them out", "messages")
+        rest = iter(pictures)
+        for turn in turns:
+            if isinstance(turn.get("content"), list):
+                turn["content"] = [{**p, "image": next(rest)} if p["type"] == "image" else p for p in turn["content"]]
+        return turns
 
     def _asked(
         self, body: CommonBody, prompts: list[Any], sampling: Sampling, salt: str, constraint: Constraint | None

@@ -24,10 +24,24 @@ class _Strict(BaseModel):
 
 
 class TextPart(_Strict):
-    """A part of a message; this is a text model, so all parts are text."""
+    """A part of a message that is text."""
 
     type: Literal["text"]
     text: StrictStr
+
+
+class ImageUrl(_Strict):
+    """Where a picture is: a base64 data URL; a file's only where the server was told a folder."""
+
+    url: _Text
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ImagePart(_Strict):
+    """A picture in a message, for models that look at pictures."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
 
 
 class Message(BaseModel):
@@ -36,7 +50,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | list[TextPart] | None = None
+    content: StrictStr | list[TextPart | ImagePart] | None = None
     name: StrictStr | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: StrictStr | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sooner.trace.folder import TraceFolder
 
@@ -23,7 +24,8 @@ class Settings:
     ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes. ``max_prompt_tokens``: None = the
     model's context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
     ``log_prompts``: whether prompts and answers may be logged, and prompts be in ``traces``, the folder that gets a
-    trace of every request. ``report_s``: seconds between log lines under load.
+    trace of every request. ``report_s``: seconds between log lines under load. ``pictures``: the folder
+    whose files messages may show by ``file:`` URL; None = pictures come in the body alone.
     """
 
     keys: tuple[str, ...] = ()
@@ -45,3 +47,4 @@ class Settings:
     log_prompts: bool = False
     report_s: float = 10.0
     traces: TraceFolder | None = None
+    pictures: Path | None = None

@@ -52,6 +52,7 @@ def adopt(
     strict: bool = False,
     compile: bool = False,
     taps: Sequence[int] = (),
+    kinds: tuple[type[Port], type[Runner], type[TorchTarget]] = (Port, Runner, TorchTarget),
     log: Say | None = None,
     recall: Recall = lambda key: None,
     remember: Remember = lambda key, fact: None,
@@ -59,7 +60,8 @@ def adopt(
     """A target over ``model``, which lies on its device in evaluation mode; its attention layers are ours from now on.
 
     ``name`` names the weights, ``named`` what else the fingerprint says of them. ``pack``: linear layers on processors
-    give up their weights for packed ones. Other options as for `load`. Raises `UnsupportedModel` where the model
+    give up their weights for packed ones. ``kinds``: of what it is made.
+    Other options as for `load`. Raises `UnsupportedModel` where the model
     cannot be driven over our cache.
     """
     text = inner(model).config.get_text_config()
@@ -69,11 +71,11 @@ def adopt(
         dtype = getattr(inner(model).config, "dtype", None) or torch.get_default_dtype()
     tokens, rows = whole_text(model, text.vocab_size, where)
     packed = pack and where.type == "cpu" and can_pack(dtype) and pack_linears(model) > 0
-    port = Port(model)
+    port = kinds[0](model)
     port.connect()
     kv = KVTensors(plan.slots, plan.context)
     parts = (port, kv, where, RULES[0], Taps(model, taps, text.num_hidden_layers))
-    runner = FixedRunner(*parts, strict=strict, compile=compile) if strict or compile else Runner(*parts)
+    runner = FixedRunner(*parts, strict=strict, compile=compile) if strict or compile else kinds[1](*parts)
     kind = str(dtype).removeprefix("torch.")
     fingerprint = {
         "model": name,
@@ -85,7 +87,7 @@ def adopt(
         **(named or {}),
         **({"passes": "strict"} if strict else {"passes": "compiled"} if compile else {}),
     }
-    target = TorchTarget(runner, plan, vocab_size=rows.shape[1], fingerprint=fingerprint)
+    target = kinds[2](runner, plan, vocab_size=rows.shape[1], fingerprint=fingerprint)
     check_model(target, tokens, rows, tolerance(model, dtype))
     _all_layers(kv, text.num_hidden_layers)
     target.plan = plan.measured(kv.token_bytes)

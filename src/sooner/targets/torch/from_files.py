@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import transformers
 
 from sooner.errors import InvalidRequest
 from sooner.targets.torch import device as devices
 from sooner.targets.torch import model as models
 from sooner.targets.torch.adopt import adopt
 from sooner.targets.torch.cache import check_version, refuse_state
+from sooner.targets.torch.eyes import has_eyes
 from sooner.targets.torch.memory import MemoryPlan, plan_memory
 from sooner.targets.torch.pair import adopt_pair, refuse_audio, refuse_options, token_bytes
+from sooner.targets.torch.sight import adopt_sight
 from sooner.targets.torch.source import SourceTarget
 from sooner.targets.torch.target import TorchTarget
 
@@ -92,11 +96,12 @@ def load(
     if pair:
         refuse_audio(config, str(files.folder))
         refuse_options({"strict": strict, "compile": compile, "taps": taps, "adapter": adapter})
+    sees = has_eyes(config, files.folder) and not (pair or strict or compile or taps)
     quantisation = models.quantisation_of(config, quantization)
     dtype = devices.precision(precision, where, getattr(config, "dtype", None))
     plan = _plan(files, config, where, dtype, available, limit=pool_tokens, slots=slots)
     model = models.load_model(
-        files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter, pair=pair
+        files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter, kind=_kind(pair, sees)
     )
     named = {
         **({"quantization": str(quantization or "the model's own")} if quantisation is not None else {}),
@@ -104,9 +109,9 @@ def load(
     }
     if pair:
         return adopt_pair(model, plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
-    return adopt(
+    return (partial(adopt_sight, folder=files.folder) if sees else adopt)(
         model,
-        plan,
+        plan=plan,
         name=files.sha256,
         named=named,
         pack=quantisation is None,
@@ -117,6 +122,12 @@ def load(
         recall=recall,
         remember=remember,
     )
+
+
+def _kind(pair: bool, sees: bool) -> Any:
+    if pair:
+        return transformers.AutoModelForSeq2SeqLM
+    return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
 
 
 def _plan(

@@ -73,6 +73,11 @@ class Runner:
         logits, hidden = self.forward(flat.tokens, flat.positions, flat.wanted, attending)
         return logits, hidden, [partial(_keep, attending, text) for text in flat.texts]
 
+    def given(self, tokens: Sequence[int], positions: Sequence[int]) -> tuple[Any, Any]:
+        """Tokens and positions of a pass as the port takes them."""
+        both = torch.tensor([tokens, positions], device=self.device)
+        return both[0], both[1]
+
     def attending(self, texts: Sequence[Text]) -> ByChains:
         """How the rows of a pass over ``texts`` attend."""
         return ByChains(self.kv, texts)
@@ -84,8 +89,7 @@ class Runner:
         n = len(wanted)
         read = [*wanted, *([len(tokens) - 1] * (self.rule.width(max(n, 1)) - n))]
         index = torch.tensor(read, device=self.device)
-        given = torch.tensor([tokens, positions], device=self.device)
-        logits = self.port.forward(given[0], given[1], index, attending)
+        logits = self.port.forward(*self.given(tokens, positions), index, attending)
         return as_numpy(logits[:n]), self.taps.take(index[:n])
 
 

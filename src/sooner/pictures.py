@@ -1,0 +1,128 @@
+"""Pictures in chat messages, read into bytes, and the tokens that stand for one in a text.
+
+Knows message parts, files and data URLs. Does not know image formats, models or templates, and fetches nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from sooner.errors import InvalidRequest
+
+__all__ = ["MOST_BYTES", "PictureToken", "read_local", "read_served", "take_pictures", "text_of"]
+
+MOST_BYTES = 32 << 20
+"""The largest picture file that is read."""
+
+
+class PictureToken(int):
+    """One of the tokens that stand for a picture in a text: an id beyond the vocabulary, equal for equal pictures only,
+    so that cached prefixes are found as ever. It holds its picture: what was made of it lives as long as a text does.
+
+    ``place`` counts them from 0. An id that a caller writes is a plain integer, never one of these.
+    """
+
+    picture: Any
+    place: int
+
+    def __new__(cls, id: int, picture: Any, place: int) -> PictureToken:
+        """Token ``id`` of ``picture`` (whatever the target made of it)."""
+        token = super().__new__(cls, id)
+        token.picture, token.place = picture, place
+        return token
+
+
+def text_of(tokens: Sequence[int]) -> list[int]:
+    """``tokens`` without those of pictures: what whoever knows only text is shown."""
+    return [token for token in tokens if not isinstance(token, PictureToken)]
+
+
+def take_pictures(
+    messages: Sequence[Mapping[str, Any]], read: Callable[[str, str], bytes] | None = None
+) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """``messages`` with bare ``{"type": "image"}`` parts, and what those showed, in order.
+
+    A picture is ``{"type": "image", "image": ...}`` (also ``path`` or ``url``; bytes or where it lies) or OpenAI's
+    ``{"type": "image_url", "image_url": {"url": ...}}``. ``read(where, param)`` gets a location's bytes (default
+    `read_local`). Raises `InvalidRequest`.
+    """
+    read = read or read_local
+    found: list[bytes] = []
+    turns = []
+    for i, message in enumerate(messages):
+        turn: Any = dict(message) if isinstance(message, Mapping) else message  # what is none is refused by templates
+        if isinstance(turn, dict) and isinstance(content := turn.get("content"), list):
+            turn["content"] = [_taken(part, f"messages[{i}].content", read, found) for part in content]
+        turns.append(turn)
+    return turns, found
+
+
+def _taken(part: Any, where: str, read: Callable[[str, str], bytes], found: list[bytes]) -> Any:
+    if not isinstance(part, Mapping) or part.get("type") not in ("image", "image_url"):
+        return part
+    value = next((part[key] for key in ("image", "path", "url", "image_url") if part.get(key) is not None), None)
+    if isinstance(value, Mapping):
+        value = value.get("url")
+    if isinstance(value, Path):
+        value = str(value)
+    if not isinstance(value, bytes | str) or not value:
+        raise InvalidRequest(f"{where} has an image without a picture: give its path, a data URL, or its bytes", where)
+    found.append(value if isinstance(value, bytes) else read(value, where))
+    return {"type": "image"}
+
+
+def read_local(where: str, param: str) -> bytes:
+    """The bytes at a path, a ``file:`` URL or in a ``data:`` URL. Raises `InvalidRequest`."""
+    scheme = urlsplit(where).scheme if ":" in where[:12] else ""
+    if scheme == "data":
+        return _decoded(where, param)
+    if scheme in ("http", "https"):
+        raise InvalidRequest(f"sooner fetches no pictures: save {where[:100]} and give its path", param)
+    return _file(Path(unquote(urlsplit(where).path)) if scheme == "file" else Path(where), param)
+
+
+def read_served(where: str, param: str, folder: Path | None = None) -> bytes:
+    """As `read_local`, for callers elsewhere: data URLs, and ``file:`` URLs of what lies in ``folder``, if any.
+
+    Raises `InvalidRequest`, which does not tell whether a file outside is there.
+    """
+    scheme = urlsplit(where).scheme if ":" in where[:12] else ""
+    if scheme == "data":
+        return _decoded(where, param)
+    if scheme in ("http", "https"):
+        raise InvalidRequest("this server fetches no pictures: send it as a base64 data URL", param)
+    if scheme != "file" or folder is None:
+        raise InvalidRequest("this server reads no files for callers: send the picture as a base64 data URL", param)
+    path = Path(unquote(urlsplit(where).path)).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InvalidRequest("this server reads pictures from one folder, and the URL names another place", param)
+    return _file(path, param)
+
+
+def _file(path: Path, param: str) -> bytes:
+    try:
+        if not path.is_file():
+            raise InvalidRequest(f"there is no picture {path}: check the path", param)
+        if path.stat().st_size > MOST_BYTES:
+            raise InvalidRequest(f"{path} has more than {MOST_BYTES >> 20} MB: make the picture smaller", param)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidRequest(f"the picture {path} cannot be read ({reason}): check the path", param) from None
+
+
+def _decoded(url: str, param: str) -> bytes:
+    head, comma, data = url.partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise InvalidRequest("a picture's data URL must be data:image/...;base64,...", param)
+    if len(data) > MOST_BYTES * 4 // 3 + 4:
+        raise InvalidRequest(f"the picture has more than {MOST_BYTES >> 20} MB: make it smaller", param)
+    try:
+        return base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("the picture's data URL is no valid base64: encode its bytes again", param) from None
