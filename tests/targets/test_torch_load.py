@@ -41,7 +41,7 @@ def refused(kind: type[SoonerError], words: str, folder: Path, **options: Any) -
 @pytest.mark.parametrize(
     ("family", "words"),
     [
-        ("bamba", "mamba layers, which keep one running state"),
+        ("bamba", "(mamba|linear_attention) layers, which keep one running state"),
         ("lfm2", "conv layers, which keep one running state"),
         ("bloom", "instead of through transformers' attention interface"),
     ],

@@ -10,6 +10,7 @@ import copy
 import inspect
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from sooner.errors import InvalidRequest, TargetError, UnsupportedModel
+from sooner.targets.torch.cache import cache_name
 
 __all__ = [
     "OLDEST",
@@ -138,7 +140,9 @@ def result(ids: Any, config: Any, scores: Any, logits: Any, cache: Any) -> Any:
     """What `generate` returns."""
     if not config.return_dict_in_generate:
         return ids
-    return GenerateDecoderOnlyOutput(sequences=ids, scores=scores, logits=logits, past_key_values=cache)
+    names = [field.name for field in fields(GenerateDecoderOnlyOutput)]
+    held = {"cache" if "cache" in names else "past_key_values": cache}
+    return GenerateDecoderOnlyOutput(sequences=ids, scores=scores, logits=logits, **held)
 
 
 def measure(model: Any, texts: int, widths: Sequence[int]) -> tuple[float, ...]:
@@ -149,16 +153,17 @@ def measure(model: Any, texts: int, widths: Sequence[int]) -> tuple[float, ...]:
     ids = torch.arange(held + widths[-1], device=model.device).mul_(7).remainder_(config.vocab_size)
     ids = ids[None].expand(texts, -1)
     cache = DynamicCache()
-    model(input_ids=ids[:, :held], past_key_values=cache, use_cache=True)
+    given = {cache_name(model): cache, "use_cache": True}
+    model(input_ids=ids[:, :held], **given)
     times: dict[int, float] = {}
     begin = time.perf_counter()
     for _ in range(_ROUNDS):
         for width in widths:
             start = time.perf_counter()
-            rows = model(input_ids=ids[:, held : held + width], past_key_values=cache, use_cache=True).logits
+            rows = model(input_ids=ids[:, held : held + width], **given).logits
             rows[:, -1].argmax().item()  # waits for the device
             times[width] = min(times.get(width, float("inf")), (time.perf_counter() - start) * 1e3)
-            cache.crop(held)
+            cache.crop(-width)
         if time.perf_counter() - begin > _PATIENCE:
             break
     return tuple(np.maximum.accumulate([times[width] for width in widths]).tolist())
@@ -173,7 +178,8 @@ class Passes:
     def __init__(self, model: Any, kwargs: dict[str, Any]) -> None:
         self.model = model
         self._kwargs = kwargs
-        self.cache = self._cuttable(kwargs.get("past_key_values"))
+        self._name = cache_name(model)
+        self.cache = self._cuttable(kwargs.get(self._name))
         self._held = 0
         self._outputs: Any = None
 
@@ -205,8 +211,9 @@ class Passes:
     def keep(self, count: int) -> None:
         """``count`` tokens follow from the last pass: what its cache holds of others is cut off."""
         self._kwargs = self._longer(count)
-        if self._held + count < self.cache.get_seq_length():
-            self.cache.crop(self._held + count)
+        rest = self.cache.get_seq_length() - self._held - count
+        if rest > 0:
+            self.cache.crop(-rest)  # how many to remove: what to keep is not asked any more from some 5.x on
 
     def _run(self, inputs: dict[str, Any], count: int) -> Any:
         self._outputs = self.model(**inputs, return_dict=True)
@@ -229,7 +236,7 @@ class Passes:
                     "past_key_values with sliding windows cannot be cut back to an accepted draft: pass DynamicCache()",
                     "past_key_values",
                 )
-            cache = self._kwargs["past_key_values"] = DynamicCache()
+            cache = self._kwargs[self._name] = DynamicCache()
         return cache
 
 

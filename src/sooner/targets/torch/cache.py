@@ -19,7 +19,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from sooner.errors import TargetError, UnsupportedModel
 from sooner.targets.torch.attention import Attending
 
-__all__ = ["OLDEST", "TOO_NEW", "Port", "check_version", "inner", "refuse_state"]
+__all__ = ["OLDEST", "TOO_NEW", "Port", "cache_name", "check_version", "inner", "refuse_state"]
 
 OLDEST, TOO_NEW = (4, 57), (6,)
 """transformers from this version on and before that one. The suite runs on 5.5; 4.57 was tried by hand."""
@@ -73,7 +73,7 @@ class Port:
         self.attending: Attending | None = None
         self.windows: set[int] = set()
         self._takes = frozenset(inspect.signature(inner(model).forward).parameters)
-        self._cache = PassCache()
+        self._given = {cache_name(inner(model)): PassCache(), "use_cache": True, "return_dict": True}
 
     def connect(self) -> None:
         """Put our attention into the model. Raises `UnsupportedModel` for one that has no place for it."""
@@ -92,20 +92,15 @@ class Port:
         self.attending = attending
         try:
             result = self.model(
-                **self.inputs(tokens, positions),
-                past_key_values=self._cache,
-                use_cache=True,
-                return_dict=True,
+                input_ids=tokens[None],
+                position_ids=positions[None],
+                **self._given,
                 **more,
             )
         finally:
             self.attending = None
         logits = result.logits[0]
         return logits if more else logits.index_select(0, wanted)
-
-    def inputs(self, tokens: Any, positions: Any) -> dict[str, Any]:
-        """What a forward is given of ``tokens`` and ``positions``."""
-        return {"input_ids": tokens[None], "position_ids": positions[None]}
 
     def attend(self, layer: int, query: Any, key: Any, value: Any, **how: Any) -> Any:
         """Called by the model's layers in a pass."""
@@ -119,6 +114,11 @@ NO_INTERFACE = (
     "computes attention by itself instead of through transformers' attention interface, so its cache cannot be cut "
     "back to an accepted draft; use another model"
 )
+
+
+def cache_name(model: Any) -> str:
+    """What the model's forward, and its `generate`, call a cache: it was renamed within version 5."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def inner(model: Any) -> Any:

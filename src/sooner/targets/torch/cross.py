@@ -55,15 +55,18 @@ class Relative:
 class _Attention(nn.Module):
     """What a decoder's attention layer computes, from its own projections, in the way that the pass says."""
 
-    def __init__(self, own: Any, port: EncoderPort, layer: int, *, cross: bool, relative: Relative | None) -> None:
+    def __init__(
+        self, own: Any, port: EncoderPort, layer: int, *, cross: bool, relative: Relative | None, results: int
+    ) -> None:
         super().__init__()
         self.q, self.k, self.v, self.o = (_first(own, names) for names in _PROJECTIONS)
         self._heads = int(_first(own, ("num_heads", "n_heads")))
         self._scaling = float(getattr(own, "scaling", 1.0))
         self._port, self._layer, self._cross, self._relative = [port], layer, cross, relative
+        self._besides = (None,) * (results - 1)
 
-    def forward(self, hidden_states: Any, *_: Any, **__: Any) -> tuple[Any, None]:
-        """``[1, rows, H]`` to the same."""
+    def forward(self, hidden_states: Any, *_: Any, **__: Any) -> tuple[Any, ...]:
+        """``[1, rows, H]`` to the same, and nothing in the place of whatever else ``own`` returned."""
         attending = self._port[0].crossing
         query = self._split(self.q(hidden_states))
         if self._cross:
@@ -71,7 +74,7 @@ class _Attention(nn.Module):
         else:
             key, value = self._split(self.k(hidden_states)), self._split(self.v(hidden_states))
             found = attending(self._layer, query, key, value, scaling=self._scaling, relative=self._relative)
-        return self.o(found.reshape(*hidden_states.shape[:-1], -1)), None
+        return self.o(found.reshape(*hidden_states.shape[:-1], -1)), *self._besides
 
     def entries(self, states: Any) -> tuple[Any, Any]:
         """Keys and values of the encoder's ``states`` ``[1, S, H]``."""
@@ -115,15 +118,18 @@ class EncoderPort(Port):
         try:
             decoder = model.get_decoder()
             relative: Relative | None = None
-            own = self._replaced(decoder, _SELF)
+            own, towards = self._replaced(decoder, _SELF), self._replaced(decoder, _CROSS)
+            count = _results(model, [attention for *_, attention in (*own, *towards)])
             for layer, (parent, name, attention) in enumerate(own):
                 if getattr(attention, "has_relative_attention_bias", False):
                     relative = Relative(attention)
-                setattr(parent, name, _Attention(attention, self, layer, cross=False, relative=relative))
-            for layer, (parent, name, attention) in enumerate(self._replaced(decoder, _CROSS)):
-                self._layers.append(_Attention(attention, self, layer, cross=True, relative=None))
+                how: dict[str, Any] = {"relative": relative, "results": count[attention]}
+                setattr(parent, name, _Attention(attention, self, layer, cross=False, **how))
+            for layer, (parent, name, attention) in enumerate(towards):
+                how = {"relative": None, "results": count[attention]}
+                self._layers.append(_Attention(attention, self, layer, cross=True, **how))
                 setattr(parent, name, self._layers[-1])
-        except (AttributeError, TypeError, RuntimeError) as error:
+        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             raise UnsupportedModel(
                 f"{type(model).__name__} lays out its decoder in a way sooner does not know ({one_line(error)}); use "
                 "another model"
@@ -219,6 +225,18 @@ class CrossRunner(Runner):
     def attending(self, texts: Sequence[Text]) -> Crossing:
         """As `Runner.attending`."""
         return Crossing(self.kv, texts, self.sources, self.spare)
+
+
+@torch.inference_mode()
+def _results(model: Any, attentions: Sequence[Any]) -> dict[Any, int]:
+    """How many values each of ``attentions`` returns: it differs by family and by version of transformers."""
+    found: dict[Any, int] = {}
+    hooks = [each.register_forward_hook(lambda its, _, out: found.update({its: len(out)})) for each in attentions]
+    token = torch.zeros((1, 1), dtype=torch.int64, device=model.device)
+    model(input_ids=token, decoder_input_ids=token, use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return found
 
 
 def _first(module: Any, names: Sequence[str]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from sooner.errors import CorruptModel, InvalidRequest, TargetError, UnsupportedModel, one_line
 from sooner.targets.torch.device import out_of_memory
@@ -63,24 +63,29 @@ def quantisation_of(config: Any, given: Any) -> Any:
             raise InvalidRequest(
                 f"quantization must be 4bit, 8bit or a configuration object, not {given!r}", "quantization"
             )
+        _need("bitsandbytes")  # before its configuration is made, which asks for the package's version
         given = transformers.BitsAndBytesConfig(**_SHORT[given])
     chosen = given if given is not None else getattr(config, "quantization_config", None)
     if chosen is None:
         return None
     method = chosen.get("quant_method") if isinstance(chosen, Mapping) else getattr(chosen, "quant_method", "")
-    name = str(getattr(method, "value", method))
+    _need(str(getattr(method, "value", method)))
+    return chosen
+
+
+def _need(name: str) -> None:
+    """Raises `UnsupportedModel` with the line that installs what the quantisation method ``name`` wants."""
     missing = [_PIP.get(package, package) for package in _NEEDS.get(name, ()) if not _there(package)]
     if missing:
         raise UnsupportedModel(
             f"a model quantised by {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
-    return chosen
 
 
 def load_model(
-    folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None, kind: Any = AutoModelForCausalLM
+    folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None, pair: bool = False
 ) -> Any:
-    """The model on ``device``, in evaluation mode. ``kind``: transformers' class that loads such models.
+    """The model on ``device``, in evaluation mode. ``pair``: it has an encoder and a decoder.
 
     Raises `ModelError`, `TargetError` when the device is full.
     """
@@ -89,7 +94,7 @@ def load_model(
         options |= {"quantization_config": quantisation, "device_map": {"": device}}
     try:
         with _quietly():
-            model, info = kind.from_pretrained(
+            model, info = (AutoModelForSeq2SeqLM if pair else AutoModelForCausalLM).from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
             )
             if quantisation is None:
