@@ -92,8 +92,7 @@ class Port:
         self.attending = attending
         try:
             result = self.model(
-                input_ids=tokens[None],
-                position_ids=positions[None],
+                **self.inputs(tokens, positions),
                 **self._given,
                 **more,
             )
@@ -101,6 +100,10 @@ class Port:
             self.attending = None
         logits = result.logits[0]
         return logits if more else logits.index_select(0, wanted)
+
+    def inputs(self, tokens: Any, positions: Any) -> dict[str, Any]:
+        """What a forward is given of ``tokens`` and ``positions``."""
+        return {"input_ids": tokens[None], "position_ids": positions[None]}
 
     def attend(self, layer: int, query: Any, key: Any, value: Any, **how: Any) -> Any:
         """Called by the model's layers in a pass."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from sooner.errors import CorruptModel, InvalidRequest, TargetError, UnsupportedModel, one_line
 from sooner.targets.torch.device import out_of_memory
@@ -83,9 +83,9 @@ def _need(name: str) -> None:
 
 
 def load_model(
-    folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None, pair: bool = False
+    folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None, kind: Any = AutoModelForCausalLM
 ) -> Any:
-    """The model on ``device``, in evaluation mode. ``pair``: it has an encoder and a decoder.
+    """The model on ``device``, in evaluation mode. ``kind``: transformers' class that loads such models.
 
     Raises `ModelError`, `TargetError` when the device is full.
     """
@@ -94,7 +94,7 @@ def load_model(
         options |= {"quantization_config": quantisation, "device_map": {"": device}}
     try:
         with _quietly():
-            model, info = (AutoModelForSeq2SeqLM if pair else AutoModelForCausalLM).from_pretrained(
+            model, info = kind.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
             )
             if quantisation is None:
