@@ -77,7 +77,7 @@ def test_caps_on_scores_are_the_models_not_those_of_a_kernel_without_them(
     """Negative control of Gemma 2's laws: without its caps it is refused."""
     from sooner.targets.torch import attention
 
-    seen = attention.attend
+    seen: Any = attention.attend
     monkeypatch.setattr(attention, "attend", lambda *given: seen(*given[:-1], {**given[-1], "softcap": None}))
     refused(UnsupportedModel, "computes other rows", build("gemma2", tmp_path / "gemma2"))
 
