@@ -86,10 +86,7 @@ def load(
     """
     check_version()
     where = devices.find_device(device)
-    if threads is not None:
-        if threads < 1:
-            raise InvalidRequest(f"threads must be at least 1, not {threads}", "threads")
-        torch.set_num_threads(threads)
+    _use(threads)
     config = models.read_config(files.folder)
     refuse_state(config, str(files.folder))
     pair = bool(getattr(config, "is_encoder_decoder", False))
@@ -103,10 +100,9 @@ def load(
     model = models.load_model(
         files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter, kind=_kind(pair, sees)
     )
-    named = {
-        **({"quantization": str(quantization or "the model's own")} if quantisation is not None else {}),
-        **({"adapter": adapter} if adapter else {}),
-    }
+    named = {"adapter": adapter} if adapter else {}
+    if quantisation is not None:
+        named["quantization"] = str(quantization or "the model's own")
     if pair:
         return adopt_pair(model, plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
     return (partial(adopt_sight, folder=files.folder) if sees else adopt)(
@@ -122,6 +118,13 @@ def load(
         recall=recall,
         remember=remember,
     )
+
+
+def _use(threads: int | None) -> None:
+    if threads is not None:
+        if threads < 1:
+            raise InvalidRequest(f"threads must be at least 1, not {threads}", "threads")
+        torch.set_num_threads(threads)
 
 
 def _kind(pair: bool, sees: bool) -> Any:
