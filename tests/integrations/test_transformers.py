@@ -50,18 +50,6 @@ def tiny(name: str = "Llama", seed: int = 0, **more: Any) -> Any:
     return model
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return tiny()
-
-
-@pytest.fixture
-def fast(model: Any) -> Any:
-    from sooner.integrations.transformers import speed_up
-
-    return speed_up(model, budget=6)
-
-
 def batch(lengths: Sequence[int], seed: int = 0) -> dict[str, Any]:
     """Prompts of these lengths, side by side, filled up on the left."""
     import torch

@@ -12,18 +12,6 @@ from sooner.errors import InvalidRequest, UnsupportedModel
 pytestmark = pytest.mark.convert
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return tiny()
-
-
-@pytest.fixture
-def fast(model: Any) -> Any:
-    from sooner.integrations.transformers import speed_up
-
-    return speed_up(model, budget=6)
-
-
 REFUSED: dict[str, dict[str, Any]] = {
     "num_beams": {"num_beams": 2},
     "use_cache": {"use_cache": False},

@@ -265,8 +265,10 @@ def _run(settings: Settings, open_: Any, host: str, port: int, *, verbose: bool)
 
 def _replicas(text: str | None) -> int | Literal["auto"] | None:
     """``--replicas``. Raises `InvalidRequest`."""
-    if text is None or text == "auto":
-        return text  # type: ignore[return-value]  # which is None or "auto"
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_REPLICAS:
         raise InvalidRequest(f"replicas must be a number from 1 to {_MOST_REPLICAS}, or auto, not {text}", "replicas")
     return int(text)
