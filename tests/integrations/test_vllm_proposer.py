@@ -366,7 +366,7 @@ def test_a_drafter_that_fails_is_off_and_the_text_goes_on(caplog: pytest.LogCapt
     made.proposer = Direct(guessing(Failing(), made.clock), made)
     assert made.answer(*requests(2)) == plain(cycle, *requests(2))
     assert [record.message for record in caplog.records] == [
-        "drafter suffix failed, and nothing is drafted any more: ZeroDivisionError: no luck"
+        "drafter suffix failed and is off: ZeroDivisionError: no luck"
     ]
 
 

@@ -222,7 +222,7 @@ class ServerReport:
         if not found.logprobs:
             notes.append("there are no log-probabilities: texts were compared as characters")
         if found.drafted is None:
-            notes.append("the server does not tell how much it drafted")
+            notes.append("the server does not tell how much it drafted: if it never did, equal answers show nothing")
         if found.failures:
             notes.append(f"{len(found.failures)} requests brought no answer, the last: {found.failures[-1]}")
         return list(dict.fromkeys(notes))

@@ -160,8 +160,6 @@ class Sped:
         return self._measured[texts]
 
     def _failed(self, error: Exception) -> None:
-        name = self.drafter.name if self.drafter is not None else "?"
-        log.warning("drafter %s failed and is off: %s: %s", name, type(error).__name__, error)
         self.drafter = None
 
 

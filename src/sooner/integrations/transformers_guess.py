@@ -9,23 +9,20 @@ of each.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sooner import tree
+from sooner.integrations.guarded import Guarded
 from sooner.protocols import Context, Controller, Drafter
 from sooner.tree import best_path
 from sooner.types import EMPTY_DRAFT, TARGET, Draft, Rows, Sampling, Step
 
 __all__ = ["Figures", "Guessing", "best_path"]
-
-log = logging.getLogger("sooner")
 
 
 @dataclass(slots=True)
@@ -67,7 +64,7 @@ class Guessing:
         second: float = 0.0,
     ) -> None:
         self.figures = Figures()
-        self._drafter = drafter
+        self._guarded = Guarded(drafter, failed)
         self._controller = controller
         self._texts = texts
         self._contexts = [
@@ -75,7 +72,6 @@ class Guessing:
             for id, text in zip(ids, texts, strict=True)
         ]
         self._vocab_size = vocab_size
-        self._failed = failed
         self._second = second
         self._live = list(range(len(texts)))
         self._drafts: dict[int, Draft] = {}
@@ -87,7 +83,7 @@ class Guessing:
         begin = time.perf_counter()
         self._live = [i for i, token in enumerate(padded) if token is None]
         self._drafts, self._shared = {}, EMPTY_DRAFT
-        n = self._choose(room) if self._drafter is not None and room > 0 else 0
+        n = self._choose(room) if self._guarded.drafter is not None and room > 0 else 0
         self._drafts = {i: tree.prune(draft, range(n)) for i, draft in self._drafts.items()}
         self._shared = tree.prune(self._shared, range(n))
         rows = [list(self._drafts[i].tokens) if i in self._drafts else [padded[i]] * n for i in range(len(padded))]
@@ -110,13 +106,13 @@ class Guessing:
         lead = self._live[0]
         times = score_ms, verify_ms
         self._controller.observe(self._step(lead, self._shared, emitted[lead], times))
-        for i in self._live if self._drafter is not None else ():
+        for i in self._live if self._guarded.drafter is not None else ():
             self._learn(self._step(i, self._drafts.get(i, EMPTY_DRAFT), emitted[i], times), logits[i])
 
     def close(self) -> None:
         """The call is over."""
         for context in self._contexts:
-            self._guarded(partial(_forget, context.id))
+            self._guarded.forget(context.id)
 
     def _choose(self, room: int) -> int:
         """Ask for drafts; how many tokens of them are worth a pass."""
@@ -125,10 +121,10 @@ class Guessing:
         if budget < 1:
             return 0
         contexts = [replace(self._contexts[i], budget=budget) for i in self._live]
-        found = self._guarded(lambda drafter: drafter.propose(contexts))
-        if found is None or self._drafter is None:
+        found = self._guarded.ask(lambda drafter: drafter.propose(contexts))
+        if found is None or self._guarded.drafter is None:
             return 0
-        name = self._drafter.name
+        name = self._guarded.drafter.name
         clean = [tree.sanitise(draft, self._vocab_size, room, budget, name) for draft in found]
         if len(clean) != len(contexts):
             return 0
@@ -158,22 +154,7 @@ class Guessing:
 
     def _learn(self, step: Step, logits: Any) -> None:
         rows = Rows(logits.float().cpu().numpy())
-        self._guarded(lambda drafter: drafter.observe(step, rows))
-
-    def _guarded(self, ask: Callable[[Drafter], Any]) -> Any:
-        """What the drafter answers; None, and no drafter any more, if it raises: it must not take the text with it."""
-        if self._drafter is None:
-            return None
-        try:
-            return ask(self._drafter)
-        except Exception as error:
-            self._drafter = None
-            self._failed(error)
-            return None
-
-
-def _forget(id: int, drafter: Drafter) -> None:
-    drafter.forget(id)
+        self._guarded.ask(lambda drafter: drafter.observe(step, rows))
 
 
 def _agreeing(chains: Sequence[Draft]) -> Draft:

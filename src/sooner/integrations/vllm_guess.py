@@ -6,25 +6,22 @@ decides how much of a draft is kept, which is seen here by the tokens that came.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sooner import tree
+from sooner.integrations.guarded import Guarded
 from sooner.integrations.vllm_gauge import Gauge, Pacing
 from sooner.integrations.vllm_texts import Row, Text, Texts
 from sooner.protocols import Context, Controller, Drafter
 from sooner.types import EMPTY_DRAFT, TARGET, Draft, Rows, Sampling, Step
 
 __all__ = ["Guessing", "Scored"]
-
-log = logging.getLogger("sooner")
 
 _SAMPLING = Sampling()
 """What drafters are told of a request's sampling, which the hook does not say."""
@@ -66,7 +63,7 @@ class Guessing:
         most: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._drafter: Drafter | None = drafter
+        self._guarded = Guarded(drafter)
         self._pacing = pacing
         self._texts = texts
         self._vocab_size = vocab_size
@@ -87,14 +84,14 @@ class Guessing:
         pass_ms = (begin - self._returned) * 1e3 if self._returned else 0.0
         found, gone = self._texts.meet(rows)
         for text in gone:
-            self._guarded(partial(_forget, text.id))
+            self._guarded.forget(text.id)
         self._pass_ms = pass_ms
         self._learn(found, scored, pass_ms)
         self._deciding = self._measured = None
         live = [text for text in found if text is not None]
         for text in live:
             text.draft = EMPTY_DRAFT
-        if self._drafter is not None and live:
+        if self._guarded.drafter is not None and live:
             self._draft(live)
         self._returned = self._clock()
         self._draft_ms = (self._returned - begin) * 1e3
@@ -139,13 +136,13 @@ class Guessing:
     def _ask(self, contexts: Sequence[Context], live: Sequence[Text]) -> list[Draft] | None:
         """The drafters' best chain for each; None if they fail."""
         begin = self._clock()
-        found = self._guarded(lambda drafter: drafter.propose(contexts)) if contexts else None
+        found = self._guarded.ask(lambda drafter: drafter.propose(contexts)) if contexts else None
         if contexts:
             each_ms = (self._clock() - begin) * 1e3 / len(contexts)
             self._each_ms += _FOLLOW * (each_ms - self._each_ms)
-        if found is None or self._drafter is None or len(found) != len(contexts):
+        if found is None or self._guarded.drafter is None or len(found) != len(contexts):
             return None
-        name = self._drafter.name
+        name = self._guarded.drafter.name
         return [
             tree.best_path(tree.sanitise(draft, self._vocab_size, self._room(text), context.budget, name))
             for draft, context, text in zip(found, contexts, live, strict=True)
@@ -184,7 +181,7 @@ class Guessing:
         def observe(drafter: Drafter) -> None:
             drafter.observe(step, Rows(scored.rows(begin, begin + 1 + len(step.path))))
 
-        self._guarded(observe)
+        self._guarded.ask(observe)
 
     def _step(self, text: Text, pass_rows: int, pass_ms: float) -> Step:
         accepted = min(len(text.emitted) - 1, len(text.draft))
@@ -202,26 +199,6 @@ class Guessing:
             draft_ms=self._draft_ms,
             score_ms=pass_ms,
         )
-
-    def _guarded(self, ask: Callable[[Drafter], Any]) -> Any:
-        """What the drafter answers; None, and no drafter any more, if it raises: it must not take the engine along."""
-        if self._drafter is None:
-            return None
-        try:
-            return ask(self._drafter)
-        except Exception as error:
-            log.warning(
-                "drafter %s failed, and nothing is drafted any more: %s: %s",
-                self._drafter.name,
-                type(error).__name__,
-                error,
-            )
-            self._drafter = None
-            return None
-
-
-def _forget(id: int, drafter: Drafter) -> None:
-    drafter.forget(id)
 
 
 def _padded(draft: Draft, count: int, token: int) -> Draft:
