@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from sooner.errors import InvalidRequest
 
-__all__ = ["MOST_BYTES", "PictureToken", "read_local", "read_served", "take_pictures", "text_of"]
+__all__ = ["MOST_BYTES", "PictureToken", "picture_part", "read_local", "read_served", "take_pictures", "text_of"]
 
 MOST_BYTES = 32 << 20
 """The largest picture file that is read."""
@@ -40,6 +41,17 @@ class PictureToken(int):
 def text_of(tokens: Sequence[int]) -> list[int]:
     """``tokens`` without those of pictures: what whoever knows only text is shown."""
     return [token for token in tokens if not isinstance(token, PictureToken)]
+
+
+def picture_part(where: str, param: str) -> dict[str, Any]:
+    """The part of a message, as OpenAI has it, that shows the picture at a path, a ``file:`` URL or in a ``data:`` URL.
+
+    It is read now and holds its bytes, so that it can be saved or sent elsewhere. Raises `InvalidRequest`.
+    """
+    data = base64.b64encode(read_local(where, param)).decode()
+    kind = None if where.startswith("data:") else mimetypes.guess_type(where)[0]
+    url = f"data:{kind or 'image/*'};base64,{data}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def take_pictures(

@@ -15,7 +15,17 @@ from sooner.protocols import Encoding, Seeing, Target
 from sooner.text import TextCodec
 from sooner.types import Request, Sampling, Source
 
-__all__ = ["Message", "PictureTemplate", "Prompt", "Template", "bad_word_ids", "chat_ids", "make_request", "source_of"]
+__all__ = [
+    "Message",
+    "PictureTemplate",
+    "Prompt",
+    "Template",
+    "bad_word_ids",
+    "chat_ids",
+    "demand_pictures",
+    "make_request",
+    "source_of",
+]
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[Message] | Sequence[int]
@@ -123,11 +133,18 @@ def make_request(
 def source_of(target: Target, prompt: Sequence[int]) -> Source:
     """What of ``prompt`` an encoder of the target reads; nothing where it has none. Raises `InvalidRequest`, also for
     pictures that the target cannot see."""
+    if any(isinstance(token, PictureToken) for token in prompt):
+        demand_pictures(target, "prompt")
     if isinstance(target, Seeing):
         target.check_pictures(prompt)
-    elif any(isinstance(token, PictureToken) for token in prompt):
-        raise InvalidRequest("the prompt shows a picture and this model takes none: leave it out", "prompt")
     return target.source(prompt) if isinstance(target, Encoding) else Source(0, target.context)
+
+
+def demand_pictures(target: Target, param: str) -> None:
+    """Raises `InvalidRequest` where ``target`` sees no pictures, with the reason if it has one (``blind``)."""
+    if not isinstance(target, Seeing):
+        reason = f" ({why})" if (why := getattr(target, "blind", "")) else ""
+        raise InvalidRequest(f"this model takes no images{reason}: leave them out, or use one that does", param)
 
 
 def bad_word_ids(words: Sequence[str], codec: TextCodec) -> list[list[int]]:

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,9 @@ from sooner.cli.answer import fingerprint_line, follow, summary, warn_about
 from sooner.cli.engine import engine_options, open_engine, sampling_from
 from sooner.cli.groups import taking
 from sooner.cli.output import Output, notes, say
+from sooner.cli.prompt import user_message
 from sooner.errors import InvalidRequest, SoonerError
+from sooner.pictures import picture_part
 
 if TYPE_CHECKING:
     from sooner.completion import Completion
@@ -30,6 +32,7 @@ __all__ = ["HELP", "Chat", "Talk", "chat"]
 
 COMMANDS = """\
 /system TEXT  tell the model how to be from now on; without TEXT, show it
+/image FILE   show a picture with the next message, before its text
 /reset        forget the conversation, keep the system message
 /retry        answer the last message again
 /stats        figures of this conversation
@@ -108,7 +111,8 @@ class Talk(ABC):
     def __init__(self, *, system: str | None) -> None:
         self._system = system
         self._interactive = sys.stdin.isatty()
-        self._turns: list[dict[str, str]] = []
+        self._turns: list[dict[str, Any]] = []
+        self._shown: list[dict[str, Any]] = []
 
     @property
     @abstractmethod
@@ -128,7 +132,7 @@ class Talk(ABC):
         """Whether another answer to the same message would be the same text."""
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """The conversation so far."""
         head = [] if self._system is None else [{"role": "system", "content": self._system}]
         return [*head, *self._turns]
@@ -147,7 +151,8 @@ class Talk(ABC):
                     if not self._command(line):
                         return
                 else:
-                    self._turns.append({"role": "user", "content": line})
+                    self._turns.append(user_message(line, self._shown))
+                    self._shown = []
                     self._answer()
             except SoonerError as error:
                 if not self._interactive:
@@ -178,6 +183,7 @@ class Talk(ABC):
         commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: say(COMMANDS, style=""),
             "/system": self._set_system,
+            "/image": self._show,
             "/reset": lambda _: self._reset(),
             "/retry": lambda _: self._retry(),
             "/stats": lambda _: self._stats(),
@@ -193,8 +199,20 @@ class Talk(ABC):
             self._system = text
         say(f"system: {self._system}" if self._system is not None else "there is no system message: /system TEXT")
 
+    @abstractmethod
+    def _demand_pictures(self) -> None:
+        """Raises `InvalidRequest` where it is known that whoever answers takes no pictures."""
+
+    def _show(self, where: str) -> None:
+        if not where:
+            raise InvalidRequest("/image needs a file, as in /image cat.png")
+        self._demand_pictures()
+        self._shown.append(picture_part(os.path.expanduser(where), "image"))
+        say("the next message shows it" if len(self._shown) == 1 else f"the next message shows {len(self._shown)}")
+
     def _reset(self) -> None:
         self._turns.clear()
+        self._shown = []
         say("forgotten")
 
     def _retry(self) -> None:
@@ -213,7 +231,7 @@ class Talk(ABC):
         if path.suffix == ".json":
             text = json.dumps(self.messages, ensure_ascii=False, indent=1) + "\n"
         else:
-            text = "".join(f"{turn['role']}: {turn['content']}\n\n" for turn in self.messages)
+            text = "".join(f"{turn['role']}: {_as_text(turn['content'])}\n\n" for turn in self.messages)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             draft.write_text(text, encoding="utf-8")
@@ -222,6 +240,13 @@ class Talk(ABC):
             draft.unlink(missing_ok=True)
             raise InvalidRequest(f"{path} cannot be written ({error.strerror or error}): give another path") from error
         say(f"saved {len(self._turns)} messages to {path}")
+
+
+def _as_text(content: str | Sequence[Mapping[str, Any]]) -> str:
+    """A message's content in a file of text; pictures are named as such."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part["text"]) if part["type"] == "text" else "[picture] " for part in content)
 
 
 class Chat(Talk):
@@ -238,6 +263,11 @@ class Chat(Talk):
     def name(self) -> str:
         """The model's."""
         return self._engine.name
+
+    def _demand_pictures(self) -> None:
+        from sooner.prompt import demand_pictures
+
+        demand_pictures(self._engine.target, "image")
 
     def _same_again(self) -> bool:
         return self._sampling.temperature == 0 or self._sampling.seed is not None

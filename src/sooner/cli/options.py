@@ -23,6 +23,7 @@ __all__ = [
     "File",
     "FrequencyPenalty",
     "IgnoreEos",
+    "Image",
     "Json",
     "Logprobs",
     "MaxTokens",
@@ -77,6 +78,15 @@ File = Annotated[
         metavar="FILE",
         rich_help_panel=_INPUT,
         help="Read the prompt from a UTF-8 file (- is standard input). With a PROMPT too, the file's text follows it.",
+    ),
+]
+Image = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="FILE",
+        rich_help_panel=_INPUT,
+        help="A picture to look at, before the text: a path, file: or data: URL; may be given more than once (torch).",
     ),
 ]
 System = Annotated[

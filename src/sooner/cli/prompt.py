@@ -6,12 +6,14 @@ Knows where text comes from. Does not know what becomes of it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sooner.errors import InvalidRequest
+from sooner.pictures import picture_part
 
-__all__ = ["ask", "expected_text", "read_prompt"]
+__all__ = ["ask", "expected_text", "read_prompt", "user_message"]
 
 
 def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False) -> str:
@@ -68,10 +70,20 @@ def _read(file: str, option: str = "--file") -> str:
         raise InvalidRequest(f"{option} {where} cannot be read ({reason}): check the path") from None
 
 
-def ask(text: str, system: str | None, *, raw: bool) -> str | list[dict[str, str]]:
-    """The prompt as the engine takes it: text, or messages when there is a system message."""
-    if system is None:
+def ask(text: str, system: str | None, *, raw: bool, images: Sequence[str] | None = None) -> str | list[dict[str, Any]]:
+    """The prompt as the engine takes it: text, or messages when there is more. ``images``: where pictures lie.
+
+    Raises `InvalidRequest` for what cannot be read, and for what --raw has no place for.
+    """
+    given = [name for name, value in (("--system", system is not None), ("--image", images)) if value]
+    if not given:
         return text
     if raw:
-        raise InvalidRequest("--raw continues the text as it stands and has no place for --system: leave one out")
-    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        raise InvalidRequest(f"--raw continues the text as it stands and has no place for {given[0]}: leave one out")
+    head = [] if system is None else [{"role": "system", "content": system}]
+    return [*head, user_message(text, [picture_part(where, "image") for where in images or ()])]
+
+
+def user_message(text: str, shown: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """A user's message; what is ``shown`` besides (parts of a message) goes before the text."""
+    return {"role": "user", "content": [*shown, {"type": "text", "text": text}] if shown else text}

@@ -31,7 +31,7 @@ class Remote:
         self.model = str(self._server.ask("/models")["data"][0]["id"])
         self.last: Mapping[str, Any] = {}
 
-    def answer(self, messages: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    def answer(self, messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         """The answer to a conversation, piece by piece; then ``last`` has usage and figures. Leaving ends it."""
         body = {"model": self.model, "messages": list(messages), **self._options}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -62,6 +62,9 @@ class RemoteChat(Talk):
     def name(self) -> str:
         """Who answers, and where."""
         return f"{self._remote.model} at {self._remote.place}"
+
+    def _demand_pictures(self) -> None:
+        """The server says so itself."""
 
     def _same_again(self) -> bool:
         return self._sampling.temperature == 0 or self._sampling.seed is not None

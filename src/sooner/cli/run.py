@@ -42,6 +42,7 @@ The prompt is the argument, a file, or whatever is piped in. With a chat model i
   sooner run "Add type hints." -f app.py --expected @app.py
   sooner run "Write a story." -t 0.8 --seed 7 --json | jq .speculation
   sooner run "Explain recursion." --compare
+  sooner run -m ./Qwen2-VL-2B-Instruct --backend torch --image cat.png "What is on the cushion?"
 
 [bold]Exit codes[/bold]
 
@@ -57,6 +58,7 @@ def run(
     prompt: o.PromptText = None,
     *,
     file: o.File = None,
+    image: o.Image = None,
     system: o.System = None,
     raw: o.Raw = False,
     expected: o.Expected = None,
@@ -80,10 +82,14 @@ def run(
     if trace is None and trace_alternatives is not None:
         raise InvalidRequest("--trace-alternatives says what a trace holds: add --trace FILE", "trace_alternatives")
     _check(sampling, compare=compare is not None, trace=trace is not None, json=json, plain=plain)
-    message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw)
+    message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw, images=image)
     with ExitStack() as stack:
         record = stack.enter_context(_trace(trace)) if trace is not None else None
         engine = open_engine(context, options)
+        if image:
+            from sooner.prompt import demand_pictures
+
+            demand_pictures(engine.target, "image")
         if trace is not None:
             engine.alternatives = 3 if trace_alternatives is None else trace_alternatives
         request = engine.request(message, sampling, raw=raw, **({} if guess is None else {"expected": guess}))

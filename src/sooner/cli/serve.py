@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -76,6 +77,15 @@ Insecure = Annotated[
 LogPrompts = Annotated[
     bool, typer.Option("--log-prompts", rich_help_panel=_NET, help="Write prompts to the log. (default: never)")
 ]
+Pictures = Annotated[
+    str | None,
+    typer.Option(
+        "--pictures",
+        metavar="DIR",
+        rich_help_panel=_NET,
+        help="Let messages show what lies in DIR by file: URL. (default: pictures come in the request alone)",
+    ),
+]
 TraceDir = Annotated[
     str | None,
     typer.Option(
@@ -117,7 +127,14 @@ Drain = Annotated[
     typer.Option("--drain", min=0, metavar="S", rich_help_panel=_LIMITS, help="Seconds to end answers on SIGTERM."),
 ]
 MaxBody = Annotated[
-    int, typer.Option("--max-body", min=1000, metavar="BYTES", rich_help_panel=_LIMITS, help="Most of one request.")
+    int | None,
+    typer.Option(
+        "--max-body",
+        min=1000,
+        metavar="BYTES",
+        rich_help_panel=_LIMITS,
+        help="Most of one request. (default: 1 MB; 32 MB where the model takes pictures)",
+    ),
 ]
 MaxPrompt = Annotated[
     int | None,
@@ -147,7 +164,18 @@ Memory = Annotated[
 ]
 
 
-@taking(g.ENGINE, g.DRAFTING)
+LIMITS: g.Group = {
+    "max_waiting": (MaxWaiting, 64),
+    "timeout_s": (Timeout, 600.0),
+    "drain_s": (Drain, 30.0),
+    "max_body": (MaxBody, None),
+    "max_prompt_tokens": (MaxPrompt, None),
+    "max_n": (MaxN, 16),
+}
+"""What bounds requests, under the names of `Settings`."""
+
+
+@taking(g.ENGINE, g.DRAFTING, LIMITS)
 def serve(
     context: typer.Context,
     name: Name = None,
@@ -159,16 +187,11 @@ def serve(
     api_key_file: ApiKeyFile = None,
     insecure: Insecure = False,
     log_prompts: LogPrompts = False,
+    pictures: Pictures = None,
     trace_dir: TraceDir = None,
     trace_keep: TraceKeep = None,
     trace_mb: TraceMegabytes = None,
     max_running: MaxRunning = 8,
-    max_waiting: MaxWaiting = 64,
-    timeout: Timeout = 600.0,
-    drain: Drain = 30.0,
-    max_body: MaxBody = 1 << 20,
-    max_prompt: MaxPrompt = None,
-    max_n: MaxN = 16,
     replicas: Replicas = None,
     memory: Memory = None,
     verbose: o.Verbose = False,
@@ -189,13 +212,9 @@ def serve(
         insecure=insecure,
         verify=rule,
         max_running=max_running,
-        max_waiting=max_waiting,
-        timeout_s=timeout,
-        drain_s=drain,
-        max_body=max_body,
-        max_prompt_tokens=max_prompt,
-        max_n=max_n,
+        **{name: context.params[name] for name in LIMITS},
         log_prompts=log_prompts,
+        pictures=_folder(pictures),
         traces=_traces(trace_dir, trace_keep, trace_mb),
     )
     remember = len(settings.keys) < 2 if memory is None else memory
@@ -235,6 +254,13 @@ def _settings(*, host: str, keys: tuple[str, ...], key_file: str | None, insecur
         raise InvalidRequest(f"--host {host} lets other machines in: add --api-key, or --insecure if that is meant")
     hosts = local_names(host) if local and not keys else None
     return Settings(keys=keys, hosts=hosts, **limits)
+
+
+def _folder(path: str | None) -> Path | None:
+    """--pictures. Raises `InvalidRequest`."""
+    if path is not None and not Path(path).is_dir():
+        raise InvalidRequest(f"--pictures {path} is no folder: check the path", "pictures")
+    return None if path is None else Path(path).resolve()
 
 
 def _traces(path: str | None, files: int | None, megabytes: int | None) -> TraceFolder | None:

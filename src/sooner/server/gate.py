@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -26,14 +27,20 @@ _SWALLOWED = 8
 
 
 class Gate:
-    """Middleware; ``request.state`` then has the ``salt`` of the caller's key and when it ``begun``."""
+    """Middleware; ``request.state`` then has the ``salt`` of the caller's key and when it ``begun``. ``sees``: whether
+    the model takes pictures."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, sees: Callable[[], bool] = lambda: False) -> None:
         self._app = app
         self._keys = Keys(settings.keys)
         self._hosts = settings.hosts
-        self._limit = settings.max_body
+        self._settings = settings
+        self._sees = sees
         self._patience_s = settings.read_timeout_s
+
+    @property
+    def _limit(self) -> int:
+        return self._settings.body_limit(pictures=self._sees())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with an error object."""

@@ -15,8 +15,8 @@ from sooner.draft import parse_spec
 from sooner.engine import Engine
 from sooner.errors import InvalidRequest, nearest
 from sooner.pictures import read_served, take_pictures
-from sooner.prompt import chat_ids
-from sooner.protocols import Constraint, Drafter, Seeing
+from sooner.prompt import chat_ids, demand_pictures
+from sooner.protocols import Constraint, Drafter
 from sooner.server.failures import Refusal
 from sooner.server.schema import ChatBody, CommonBody, TextBody
 from sooner.server.settings import Settings
@@ -99,8 +99,8 @@ class Reader:
     def _with_pictures(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Pictures as bytes: what a caller may name is this server's to say, and not the template's."""
         turns, pictures = take_pictures(messages, partial(read_served, folder=self._settings.pictures))
-        if pictures and not isinstance(self._engine.target, Seeing):
-            raise InvalidRequest("messages have images and this model takes none: leave them out", "messages")
+        if pictures:
+            demand_pictures(self._engine.target, "messages")
         rest = iter(pictures)
         for turn in turns:
             if isinstance(turn.get("content"), list):

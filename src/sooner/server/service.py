@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from sooner.engine import Engine
 from sooner.errors import SoonerError
 from sooner.loading import make_drafter
-from sooner.protocols import Drafter
+from sooner.protocols import Drafter, Seeing
 from sooner.server.driver import Driver
 from sooner.server.failures import busy, loading, too_slow
 from sooner.server.metrics import Metrics
@@ -112,6 +112,11 @@ class Service:
         if self._ready is None:
             raise loading()
         return self._ready
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model takes pictures, as far as it is there."""
+        return self._ready is not None and isinstance(self._ready.engine.target, Seeing)
 
     def start(self) -> asyncio.Task[None]:
         """Begin to load; the task ends when the model is there or has failed."""

@@ -21,8 +21,9 @@ class Settings:
     told; ``max_waiting``: choices queued beyond those. ``timeout_s``: most seconds
     from a request to the end of its answer; ``read_timeout_s``: most seconds until a request's head is there, and until
     its body is; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
-    ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes. ``max_prompt_tokens``: None = the
-    model's context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
+    ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes of one request; None = 1 MB, and
+    32 MB where the model takes pictures (at the door of replicas 1 MB). ``max_prompt_tokens``: None = the model's
+    context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
     ``log_prompts``: whether prompts and answers may be logged, and prompts be in ``traces``, the folder that gets a
     trace of every request. ``report_s``: seconds between log lines under load. ``pictures``: the folder
     whose files messages may show by ``file:`` URL; None = pictures come in the body alone.
@@ -38,7 +39,7 @@ class Settings:
     read_timeout_s: float = 30.0
     write_timeout_s: float = 60.0
     drain_s: float = 30.0
-    max_body: int = 1 << 20
+    max_body: int | None = None
     max_prompt_tokens: int | None = None
     max_n: int = 16
     max_prompts: int = 16
@@ -48,3 +49,7 @@ class Settings:
     report_s: float = 10.0
     traces: TraceFolder | None = None
     pictures: Path | None = None
+
+    def body_limit(self, *, pictures: bool) -> int:
+        """Bytes that a request may have, where the model takes ``pictures`` or does not."""
+        return self.max_body if self.max_body is not None else (32 << 20 if pictures else 1 << 20)
