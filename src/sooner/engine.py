@@ -156,7 +156,7 @@ class Engine:
             self._learn(step, r)
             steps.append((slot, step))
         overhead_ms = (planned - drafted + time.perf_counter() - verified) * 1e3
-        return [self._emit(slot, replace(step, overhead_ms=overhead_ms)) for slot, step in steps]
+        return [self._emit(slot, step, overhead_ms) for slot, step in steps]
 
     def _draft(self) -> dict[int, Draft]:
         """Drafts by sequence id, for the sequences that decode: guesses, and what their grammars force."""
@@ -239,9 +239,9 @@ class Engine:
         except Exception as error:  # as in _draft
             self._drop_drafter(error)
 
-    def _emit(self, slot: Slot, step: Step) -> Step:
+    def _emit(self, slot: Slot, step: Step, overhead_ms: float = 0.0) -> Step:
         handle, now = slot.handle, time.perf_counter()
-        step = replace(step, at_ms=(now - handle.started) * 1e3)
+        step = replace(step, overhead_ms=overhead_ms, at_ms=(now - handle.started) * 1e3)
         handle.last[step.choice] = now
         handle.first.setdefault(step.choice, now)
         handle.steps.append(_without_rows(step))

@@ -54,7 +54,9 @@ class CascadeDrafter:
     """
 
     def __init__(self, members: Sequence[Drafter]) -> None:
-        self.members = tuple(sorted(members, key=lambda member: isinstance(member, Costly)))
+        asked = [(member, member if isinstance(member, Costly) else None) for member in members]
+        self._asked = sorted(asked, key=lambda pair: pair[1] is not None)
+        self.members = tuple(member for member, _ in self._asked)
         self._calibration = Calibration()
         self._proposals: dict[int, _Proposal] = {}
         self._weighed: dict[tuple[int, int], _Weighed] = {}
@@ -68,10 +70,10 @@ class CascadeDrafter:
         """One merged tree per context. Sampled drafts (under a ratio rule) are not merged: the first one counts."""
         self._weighed.clear()
         claims: list[Claims] = [[] for _ in contexts]
-        for member in self.members:
+        for member, costly in self._asked:
             asked = list(zip(contexts, claims, strict=True))
-            if isinstance(member, Costly):
-                asked = [(context, found) for context, found in asked if self._falls_short(member, context, found)]
+            if costly is not None:
+                asked = [(context, found) for context, found in asked if self._falls_short(costly, context, found)]
             if not asked:
                 continue
             for (_, found), draft in zip(asked, member.propose([context for context, _ in asked]), strict=True):
