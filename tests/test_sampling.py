@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sooner.errors import InvalidRequest
 from sooner.sampling import Processor, log_softmax, top_logprobs
-from sooner.types import Logits, Probabilities, Sampling
+from sooner.types import Bans, Logits, Probabilities, Sampling
 
 V = 12
 
@@ -107,6 +107,19 @@ def test_a_row_behind_drafts_is_the_row_behind_the_same_tokens(
     law = processor.law(row(seed), out[cut:])
     np.testing.assert_allclose(law.p, reference(row(seed), sampling, prompt, out), atol=1e-9)
     assert law.p[law.draw()] > 0
+
+
+def test_what_a_model_does_not_write_has_no_chance() -> None:
+    z = np.linspace(0, 3, V).astype(np.float32)
+    processor = Processor(Sampling(temperature=1.0), vocab_size=V, seed=0, bans=Bans(never=(2,), first=(3, V - 1)))
+    law = processor.law(z)
+    assert (law.p[2], law.p[3], law.p[V - 1]) == (0, 0, 0)
+    assert processor.law(z, [5]).p[2] == 0
+    assert processor.law(z, [5]).p[3] > 0
+    processor.push(5)
+    assert processor.law(z).p[2] == 0
+    assert processor.law(z).draw() != 2
+    assert processor.law(z).p[V - 1] > 0
 
 
 def test_bad_words_ban_only_their_last_token_after_the_others() -> None:

@@ -268,6 +268,7 @@ class Engine:
             prompt=request.prompt[source.tokens :],
             eos_ids=self.codec.eos_ids,
             bad_words=bad_word_ids(request.sampling.bad_words, self.codec),
+            bans=source.bans,
             matcher=None if request.constraint is None else request.constraint.open(),
         )
         return Choice(

@@ -6,7 +6,6 @@ Knows message parts, files and data URLs. Does not know image formats, models or
 from __future__ import annotations
 
 import base64
-import binascii
 import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,19 +13,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from sooner.errors import InvalidRequest
+from sooner.media import MediaToken, read_file, read_media, read_url
 
-__all__ = ["MOST_BYTES", "PictureToken", "picture_part", "read_local", "read_served", "take_pictures", "text_of"]
-
-MOST_BYTES = 32 << 20
-"""The largest picture file that is read."""
+__all__ = ["PictureToken", "picture_part", "read_local", "read_served", "take_pictures"]
 
 
-class PictureToken(int):
-    """One of the tokens that stand for a picture in a text: an id beyond the vocabulary, equal for equal pictures only,
-    so that cached prefixes are found as ever. It holds its picture: what was made of it lives as long as a text does.
-
-    ``place`` counts them from 0. An id that a caller writes is a plain integer, never one of these.
-    """
+class PictureToken(MediaToken):
+    """One of the tokens that stand for a picture in a text. It holds its ``picture``; ``place`` counts them from 0."""
 
     picture: Any
     place: int
@@ -36,11 +29,6 @@ class PictureToken(int):
         token = super().__new__(cls, id)
         token.picture, token.place = picture, place
         return token
-
-
-def text_of(tokens: Sequence[int]) -> list[int]:
-    """``tokens`` without those of pictures: what whoever knows only text is shown."""
-    return [token for token in tokens if not isinstance(token, PictureToken)]
 
 
 def picture_part(where: str, param: str) -> dict[str, Any]:
@@ -90,12 +78,7 @@ def _taken(part: Any, where: str, read: Callable[[str, str], bytes], found: list
 
 def read_local(where: str, param: str) -> bytes:
     """The bytes at a path, a ``file:`` URL or in a ``data:`` URL. Raises `InvalidRequest`."""
-    scheme = urlsplit(where).scheme if ":" in where[:12] else ""
-    if scheme == "data":
-        return _decoded(where, param)
-    if scheme in ("http", "https"):
-        raise InvalidRequest(f"sooner fetches no pictures: save {where[:100]} and give its path", param)
-    return _file(Path(unquote(urlsplit(where).path)) if scheme == "file" else Path(where), param)
+    return read_media(where, param, "picture")
 
 
 def read_served(where: str, param: str, folder: Path | None = None) -> bytes:
@@ -105,7 +88,7 @@ def read_served(where: str, param: str, folder: Path | None = None) -> bytes:
     """
     scheme = urlsplit(where).scheme if ":" in where[:12] else ""
     if scheme == "data":
-        return _decoded(where, param)
+        return read_url(where, param, "picture")
     if scheme in ("http", "https"):
         raise InvalidRequest("this server fetches no pictures: send it as a base64 data URL", param)
     if scheme != "file" or folder is None:
@@ -113,28 +96,4 @@ def read_served(where: str, param: str, folder: Path | None = None) -> bytes:
     path = Path(unquote(urlsplit(where).path)).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise InvalidRequest("this server reads pictures from one folder, and the URL names another place", param)
-    return _file(path, param)
-
-
-def _file(path: Path, param: str) -> bytes:
-    try:
-        if not path.is_file():
-            raise InvalidRequest(f"there is no picture {path}: check the path", param)
-        if path.stat().st_size > MOST_BYTES:
-            raise InvalidRequest(f"{path} has more than {MOST_BYTES >> 20} MB: make the picture smaller", param)
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidRequest(f"the picture {path} cannot be read ({reason}): check the path", param) from None
-
-
-def _decoded(url: str, param: str) -> bytes:
-    head, comma, data = url.partition(",")
-    if not comma or not head.endswith(";base64"):
-        raise InvalidRequest("a picture's data URL must be data:image/...;base64,...", param)
-    if len(data) > MOST_BYTES * 4 // 3 + 4:
-        raise InvalidRequest(f"the picture has more than {MOST_BYTES >> 20} MB: make it smaller", param)
-    try:
-        return base64.b64decode("".join(data.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidRequest("the picture's data URL is no valid base64: encode its bytes again", param) from None
+    return read_file(path, param, "picture")

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sooner.types import Draft, Probabilities, Rows, Sampling, Source, Step, Verdict, Work
+
+if TYPE_CHECKING:
+    from sooner.waves import Sound
 
 __all__ = [
     "Coins",
@@ -21,6 +24,7 @@ __all__ = [
     "Controller",
     "Drafter",
     "Encoding",
+    "Hearing",
     "Law",
     "Matcher",
     "Seeing",
@@ -139,6 +143,20 @@ class Seeing(Protocol):
         ...
 
 
+@runtime_checkable
+class Hearing(Protocol):
+    """What a target that writes down sounds offers besides: their tokens, each a `sooner.sounds.SoundToken`."""
+
+    def hear(self, sound: Sound, language: str | None = None, task: str | None = None) -> list[int]:
+        """The token of a sound, which is encoded now, once, and behind it those that the decoder begins with.
+
+        ``language`` and ``task``: as the model's settings name them; None leaves the choice to these. Raises
+        `InvalidRequest` for what the model does not have and for a sound that is too long, `TargetError` where
+        encoding fails.
+        """
+        ...
+
+
 class Law(Protocol):
     """The target's processed distribution at one row: what plain decoding would sample from there."""
 
@@ -192,7 +210,8 @@ class Context:
     root's row draws ``position = len(tokens) - prompt_length``) under the coupled rule at temperature > 0, else
     None: ranking candidates by E/q then agrees with the target more often. ``coins`` is set when the verifier is a
     ratio rule that profits from sampled drafts; it is independent of the verifier's own. ``salt``: what was learned
-    from a sequence must not be proposed to one of another salt.
+    from a sequence must not be proposed to one of another salt. ``sounds``: the tokens of sounds that ``tokens`` stand
+    behind (`sooner.sounds.SoundToken`), for a model that listens.
     """
 
     id: int
@@ -204,6 +223,7 @@ class Context:
     noise: Callable[[int, Sequence[int]], Probabilities] | None = None
     coins: Coins | None = None
     salt: str = ""
+    sounds: Sequence[int] = ()
 
 
 class Drafter(Protocol):

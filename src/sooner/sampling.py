@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sooner.errors import TargetError
 from sooner.noise import Domain, exponentials, race, stream_key
-from sooner.types import Logits, Probabilities, Sampling, TokenLogprob
+from sooner.types import NO_BANS, Bans, Logits, Probabilities, Sampling, TokenLogprob
 
 if TYPE_CHECKING:
     from sooner.protocols import Matcher
@@ -90,8 +90,9 @@ class Processor:
     """The logits processors of one sequence, with the state they need.
 
     ``eos_ids`` are banned until ``min_tokens`` tokens are out, together with ``sampling.stop_token_ids``.
-    ``bad_words``: token sequences whose last token is banned where the others precede it. ``matcher``: the grammar,
-    which has the last word: penalties and truncation act on what it allows, and a ban of all of that is void.
+    ``bad_words``: token sequences whose last token is banned where the others precede it. ``bans``: what the model does
+    not write. ``matcher``: the grammar, which has the last word: penalties and truncation act on what it allows, and a
+    ban of all of that is void.
     The state advances by `push` only, one emitted token at a time; the tokens of a draft path are passed to `law`.
     """
 
@@ -104,6 +105,7 @@ class Processor:
         prompt: Sequence[int] = (),
         eos_ids: Iterable[int] = (),
         bad_words: Sequence[Sequence[int]] = (),
+        bans: Bans = NO_BANS,
         matcher: Matcher | None = None,
     ) -> None:
         self.sampling = sampling
@@ -116,13 +118,15 @@ class Processor:
         self._ends = sorted(t for t in {*self._eos, *sampling.stop_token_ids} if 0 <= t < vocab_size)
         self._bad_words = tuple(tuple(word) for word in bad_words if word)
         self._history: list[int] = list(prompt) if self._bad_words else []
+        self._bans = bans
         self._counts: Counter[int] = Counter()
         self._emitted = 0
         self._bias = _bias_arrays(sampling.logit_bias, vocab_size)
         self._penalised = (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )
-        self._edits = bool(self._penalised or self._bad_words or sampling.logit_bias or sampling.min_tokens)
+        banned = self._bad_words or bans.never or bans.first or sampling.min_tokens
+        self._edits = bool(self._penalised or banned or sampling.logit_bias)
 
     def push(self, token: int) -> None:
         """Count one emitted token."""
@@ -206,8 +210,11 @@ class Processor:
             logits[ids] -= s.presence_penalty + s.frequency_penalty * times
 
     def _banned(self, path: Sequence[int]) -> list[int]:
-        banned: list[int] = []
-        if self._emitted + len(path) < self.sampling.min_tokens:
+        banned = list(self._bans.never)
+        at = self._emitted + len(path)
+        if at == 0:
+            banned += self._bans.first
+        if at < self.sampling.min_tokens:
             banned += self._ends
         for word in self._bad_words:
             head = word[:-1]

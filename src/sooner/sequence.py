@@ -9,10 +9,11 @@ from collections.abc import Sequence as Tokens
 
 from sooner.draft.forced import follow
 from sooner.errors import ContextOverflow, InvalidRequest
+from sooner.media import MediaToken, text_of
 from sooner.noise import Domain, StepCoins
-from sooner.pictures import PictureToken, text_of
 from sooner.protocols import Context, Session, Verifier
 from sooner.sampling import Processor, RowLaw
+from sooner.sounds import SoundToken
 from sooner.stopping import StopStrings
 from sooner.text import Detokenizer
 from sooner.types import (
@@ -67,6 +68,7 @@ class Sequence:
         self.seed = seed
         self.tokens: list[int] = list(request.prompt)
         self._text = text_of(self.tokens) if _shows(request.prompt) else self.tokens
+        self._sounds = tuple(token for token in request.prompt if isinstance(token, SoundToken))
         self.finish: Finish | None = None
         self.steps = 0
         self._processor = processor
@@ -101,7 +103,7 @@ class Sequence:
         return Usage(self.prompt_length, self.emitted)
 
     def context(self, budget: int) -> Context:
-        """What a drafter may see before the coming step: the text, without the tokens that stand for pictures."""
+        """What a drafter may see before the coming step: the text, without the tokens that stand for what is none."""
         sampling = self.request.sampling
         coupled = sampling.verify == "coupled"
         random = sampling.temperature > 0.0
@@ -115,6 +117,7 @@ class Sequence:
             noise=self._processor.noise if coupled and random else None,
             coins=StepCoins(self.seed, self.steps, Domain.DRAFT) if random and not coupled else None,
             salt=self.request.salt,
+            sounds=self._sounds,
         )
 
     def constrained(self, draft: Draft, budget: int) -> Draft:
@@ -256,4 +259,4 @@ def _check_prompt(prompt: Tokens[int], vocab_size: int, context: int) -> None:
 
 
 def _shows(prompt: Tokens[int]) -> bool:
-    return any(isinstance(token, PictureToken) for token in prompt)
+    return any(isinstance(token, MediaToken) for token in prompt)

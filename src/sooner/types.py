@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY_DRAFT",
+    "NO_BANS",
     "ROOT",
     "TARGET",
+    "Bans",
     "Draft",
     "Finish",
     "Logits",
@@ -182,11 +184,24 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Bans:
+    """Token ids that a model ``never`` writes, and those that no answer has ``first``."""
+
+    never: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+
+
+NO_BANS = Bans()
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """Of a prompt, what an encoder reads: its first ``tokens``. ``context``: the most that prompt and answer have."""
+    """Of a prompt, what an encoder reads: its first ``tokens``. ``context``: the most that prompt and answer have.
+    ``bans``: what the model does not write behind it."""
 
     tokens: int
     context: int
+    bans: Bans = NO_BANS
 
 
 @dataclass(frozen=True, slots=True)

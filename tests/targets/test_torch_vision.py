@@ -18,7 +18,8 @@ from sooner.draft.ngram import NgramDrafter
 from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import Engine
 from sooner.errors import InvalidRequest
-from sooner.pictures import PictureToken, read_served, text_of
+from sooner.media import text_of
+from sooner.pictures import PictureToken, read_served
 from sooner.prompt import PictureTemplate
 from sooner.protocols import Context, Drafter, Seeing
 from sooner.server.reading import Reader
