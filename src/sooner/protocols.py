@@ -123,6 +123,11 @@ class Encoding(Protocol):
         """What of ``prompt`` is its source. Raises `InvalidRequest` where a part is missing or too long."""
         ...
 
+    def share_encoder(self, draft: Target) -> int | None:
+        """Let ``draft``, a model that drafts for this target, read sources by this target's encoder if its own is the
+        same: a source is then encoded once for both. The bytes that frees; None where it keeps its own."""
+        ...
+
 
 @runtime_checkable
 class Seeing(Protocol):
@@ -147,12 +152,14 @@ class Seeing(Protocol):
 class Hearing(Protocol):
     """What a target that writes down sounds offers besides: their tokens, each a `sooner.sounds.SoundToken`."""
 
-    def hear(self, sound: Sound, language: str | None = None, task: str | None = None) -> list[int]:
+    def hear(
+        self, sound: Sound, language: str | None = None, task: str | None = None, before: Sequence[int] = ()
+    ) -> list[int]:
         """The token of a sound, which is encoded now, once, and behind it those that the decoder begins with.
 
-        ``language`` and ``task``: as the model's settings name them; None leaves the choice to these. Raises
-        `InvalidRequest` for what the model does not have and for a sound that is too long, `TargetError` where
-        encoding fails.
+        ``language`` and ``task``: as the model's settings name them; None leaves the choice to these, or to what is
+        heard. ``before``: what was said before it. Raises `InvalidRequest` for what the model does not have and for a
+        sound that is too long, `TargetError` where encoding fails.
         """
         ...
 

@@ -14,7 +14,7 @@ from sooner.draft.options import at_least
 from sooner.draft.translate import Translated
 from sooner.draft.vocabulary import Pair, Same, first_difference, meaning, shared_tokens
 from sooner.errors import DraftError
-from sooner.protocols import Context, Target
+from sooner.protocols import Context, Encoding, Target
 from sooner.text import TextCodec
 from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
 
@@ -77,6 +77,8 @@ class ModelDrafter:
         self._levels = Levels(pair.model, self.name)
         self._road, what = self._choose(vocabulary, pair)
         say(f"draft model {path}: {what}; context {pair.model.context} of the target's {target.context} tokens")
+        if isinstance(target, Encoding):
+            say(f"draft model {path}: {_encoder(target.share_encoder(pair.model))}")
 
     def reach(self, context: Context) -> float:
         """Tokens of the text that a draft of full depth foresees in the mean (see `cascade.Costly`)."""
@@ -121,6 +123,12 @@ class ModelDrafter:
         where = "" if at is None else f", different from token {at} on"
         what = f"another vocabulary{where}; {shared} of the target's {pair.ours.vocab_size} tokens are shared"
         return Translated(self._levels, pair, pairs, width=self._width, road=vocabulary), what
+
+
+def _encoder(freed: int | None) -> str:
+    if freed is None:
+        return "its encoder is not the target's, so it reads sources by itself"
+    return f"its encoder is the target's, which reads every source once for both; {freed / 2**20:.1f} MB are freed"
 
 
 class _SameRoad:

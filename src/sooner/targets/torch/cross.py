@@ -8,6 +8,7 @@ model's do (`attention.ByChains`), towards the source they read the keys and val
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from sooner.targets.torch.device import out_of_memory
 from sooner.targets.torch.kv import KVTensors
 from sooner.targets.torch.layout import Chain, Text
 from sooner.targets.torch.runner import Runner
+from sooner.targets.torch.share import drop_module, same_weights
 
 __all__ = ["CrossRunner", "Encoded", "EncoderPort"]
 
@@ -33,8 +35,10 @@ _PROJECTIONS = (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("out_proj", 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A source as the decoder reads it: keys and values ``[1, heads, S, d]`` of each of its layers."""
+    """A source: the encoder's ``states`` ``[1, S, H]``, and what the decoder reads of them, keys and values
+    ``[1, heads, S, d]`` of each of its layers."""
 
+    states: Any
     layers: tuple[tuple[Any, Any], ...]
 
 
@@ -97,20 +101,26 @@ class _Positions(nn.Module):
 
 
 class EncoderPort(Port):
-    """A model whose decoder calls ``crossing`` in a pass. Also runs its encoder."""
+    """A model whose decoder calls ``crossing`` in a pass, one pass at a time. Also runs its encoder."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.positions: Any = None
-        self._crossing: Crossing | None = None
+        self._crossing: Crossing | _First | None = None
+        self._turn = threading.Lock()
         self._layers: list[_Attention] = []
         self._nothing: Any = None
 
     @property
-    def crossing(self) -> Crossing:
+    def crossing(self) -> Crossing | _First:
         """How the rows of the current pass attend."""
         assert self._crossing is not None, "a model on loan to sooner was run by somebody else"
         return self._crossing
+
+    @property
+    def encoder(self) -> Any:
+        """The model's encoder; a stand-in once it was dropped."""
+        return inner(self.model).get_encoder()
 
     def connect(self) -> None:
         """Put our attention into the decoder. Raises `UnsupportedModel` for one whose layers are named otherwise."""
@@ -119,7 +129,8 @@ class EncoderPort(Port):
             decoder = model.get_decoder()
             relative: Relative | None = None
             own, towards = self._replaced(decoder, _SELF), self._replaced(decoder, _CROSS)
-            count = _results(model, [attention for *_, attention in (*own, *towards)])
+            self._nothing = next(model.parameters()).new_zeros((1, 1, model.config.get_text_config().hidden_size))
+            count = self._results([attention for *_, attention in (*own, *towards)])
             for layer, (parent, name, attention) in enumerate(own):
                 if getattr(attention, "has_relative_attention_bias", False):
                     relative = Relative(attention)
@@ -141,35 +152,69 @@ class EncoderPort(Port):
             )
         if hasattr(decoder, "embed_positions"):
             decoder.embed_positions = _Positions(decoder.embed_positions, self)
-        self._nothing = next(model.parameters()).new_zeros((1, 1, model.config.get_text_config().hidden_size))
 
-    @torch.inference_mode()
     def encode(self, source: Sequence[int]) -> Encoded:
         """Read ``source`` once. Raises `TargetError`."""
+        given = torch.tensor([source], device=self.model.device)
+        encoded: Encoded = self.entries(self.states({"input_ids": given}))
+        return encoded
+
+    @torch.inference_mode()
+    def states(self, given: Mapping[str, Any]) -> Any:
+        """``[1, S, H]``: what the encoder makes of its inputs. Raises `TargetError`."""
         try:
-            given = torch.tensor([source], device=self.model.device)
-            states = inner(self.model).get_encoder()(input_ids=given, return_dict=True).last_hidden_state
-            return Encoded(tuple(layer.entries(states) for layer in self._layers))
+            return self.encoder(**given, return_dict=True).last_hidden_state
         except Exception as error:
             if out_of_memory(error):
                 raise TargetError(
-                    f"{self.model.device} is out of memory over a source of {len(source)} tokens: give a shorter one"
+                    f"{self.model.device} is out of memory over a source: give a shorter one, or fewer at a time"
                 ) from error
             raise TargetError(f"the encoder failed: {one_line(error)}") from error
 
+    def entries(self, states: Any) -> Encoded:
+        """What this decoder reads of an encoder's ``states``, its own or those of the same encoder elsewhere."""
+        with torch.inference_mode():
+            return Encoded(states, tuple(layer.entries(states) for layer in self._layers))
+
+    def drop_encoder(self) -> int:
+        """Do without the encoder from now on: what the decoder reads is given as `entries`. The bytes freed."""
+        return drop_module(self.model, self.encoder)
+
     def forward(self, tokens: Any, positions: Any, wanted: Any, attending: Any) -> Any:
         """As `Port.forward`; ``attending`` is a `Crossing`."""
-        self._crossing, self.positions = attending, positions
-        try:
-            result = self.model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=self._nothing),
-                decoder_input_ids=tokens[None],
-                use_cache=False,
-                return_dict=True,
-            )
-        finally:
-            self._crossing = self.positions = None
+        with self._turn:
+            self._crossing, self.positions = attending, positions
+            try:
+                result = self.model(
+                    encoder_outputs=BaseModelOutput(last_hidden_state=self._nothing),
+                    decoder_input_ids=tokens[None],
+                    use_cache=False,
+                    return_dict=True,
+                )
+            finally:
+                self._crossing = self.positions = None
         return result.logits[0].index_select(0, wanted)
+
+    @torch.inference_mode()
+    def first_row(self, token: int, source: Encoded) -> Any:
+        """``[V]``: the decoder's row behind ``token`` alone, in any thread. Raises `TargetError`."""
+        place = torch.zeros(1, dtype=torch.int64, device=self.model.device)
+        try:
+            return self.forward(place + token, place, place, _First(source))[0]
+        except Exception as error:
+            raise TargetError(f"the decoder failed: {one_line(error)}") from error
+
+    @torch.inference_mode()
+    def _results(self, attentions: Sequence[Any]) -> dict[Any, int]:
+        """How many values each of ``attentions`` returns: it differs by family and by version of transformers."""
+        found: dict[Any, int] = {}
+        hooks = [each.register_forward_hook(lambda its, _, out: found.update({its: len(out)})) for each in attentions]
+        token = torch.zeros((1, 1), dtype=torch.int64, device=self.model.device)
+        nothing = BaseModelOutput(last_hidden_state=self._nothing)
+        self.model(encoder_outputs=nothing, decoder_input_ids=token, use_cache=False)
+        for hook in hooks:
+            hook.remove()
+        return found
 
     def _replaced(self, decoder: Any, names: Sequence[str]) -> list[tuple[Any, str, Any]]:
         return [
@@ -215,10 +260,24 @@ class Crossing(ByChains):
         return self._biased[key]
 
 
+class _First:
+    """Attention of a text's first token, which sees itself and its source, over no cache."""
+
+    def __init__(self, source: Encoded) -> None:
+        self._source = source
+
+    def __call__(self, layer: int, query: Any, key: Any, value: Any, **how: Any) -> Any:
+        return value.transpose(1, 2)
+
+    def cross(self, layer: int, query: Any, scaling: float) -> Any:
+        return attend(query, *self._source.layers[layer], None, {"scaling": scaling})
+
+
 class CrossRunner(Runner):
     """Runs passes of a decoder. ``sources``: by slot, those of the coming pass; ``spare``: for texts without one, as
     measurements have them."""
 
+    port: EncoderPort
     spare: Encoded
     sources: Mapping[int, Encoded] = {}
 
@@ -226,17 +285,11 @@ class CrossRunner(Runner):
         """As `Runner.attending`."""
         return Crossing(self.kv, texts, self.sources, self.spare)
 
-
-@torch.inference_mode()
-def _results(model: Any, attentions: Sequence[Any]) -> dict[Any, int]:
-    """How many values each of ``attentions`` returns: it differs by family and by version of transformers."""
-    found: dict[Any, int] = {}
-    hooks = [each.register_forward_hook(lambda its, _, out: found.update({its: len(out)})) for each in attentions]
-    token = torch.zeros((1, 1), dtype=torch.int64, device=model.device)
-    model(input_ids=token, decoder_input_ids=token, use_cache=False)
-    for hook in hooks:
-        hook.remove()
-    return found
+    def shares(self, other: CrossRunner) -> bool:
+        """Whether ``other`` has another encoder that is the same: what both make of a source, and every weight."""
+        ours, theirs = (one.port.encoder for one in (self, other))
+        alike = ours is not theirs and self.spare.states.device == other.spare.states.device
+        return alike and torch.equal(self.spare.states, other.spare.states) and same_weights(ours, theirs)
 
 
 def _first(module: Any, names: Sequence[str]) -> Any:

@@ -19,18 +19,23 @@ __all__ = ["PackedLinear", "can_pack", "pack_linears"]
 
 
 class PackedLinear(nn.Module):
-    """Computes what ``linear`` did, from a packed copy of its weights. ``weight`` is empty: only its type is asked."""
+    """Computes what ``linear`` did, from ``packed``, a copy of its weights in an order of oneDNN's own. ``weight`` is
+    empty: only its type is asked."""
 
     def __init__(self, linear: Any) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight = nn.Parameter(linear.weight.detach().new_empty(0), requires_grad=False)
         self.bias = linear.bias
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
 
     def forward(self, rows: Any) -> Any:
         """``[..., in]`` to ``[..., out]``."""
-        return torch.ops.mkldnn._linear_pointwise(rows, self._packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
+
+    def dense(self) -> Any:
+        """``[out, in]``: the weights as they were, bit for bit, in new memory."""
+        return self.packed.to_dense()
 
 
 def can_pack(dtype: Any) -> bool:

@@ -3,18 +3,19 @@
 Knows what of a session's tokens the encoder reads, and keeps what it made of recent sources. Does not know tensors.
 
 So a source is part of the text's tokens: drafters copy from it, cached prefixes are found by it, and a draft model
-with an encoder of its own reads it, without anybody being told.
+with an encoder reads it, without anybody being told; one with the same encoder asks the target what it made of it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sooner.errors import ContextOverflow, InvalidRequest, TargetError
+from sooner.protocols import Target
 from sooner.targets.torch.cross import CrossRunner, Encoded
 from sooner.targets.torch.memory import MemoryPlan
 from sooner.targets.torch.session import TorchSession
@@ -25,7 +26,6 @@ from sooner.types import Rows, Source, Work
 __all__ = ["SourceSession", "SourceTarget"]
 
 _KEPT = 16
-"""Sources that stay encoded when no session holds them."""
 
 
 class SourceSession:
@@ -104,7 +104,8 @@ class _Feed:
 
 class SourceTarget:
     """A `sooner.protocols.Target` with an encoder. ``decoder`` scores what is behind the sources; `end` ends a source
-    of at most ``longest`` tokens, which ``encode`` reads. ``first`` are the decoder's first tokens, for messages."""
+    of at most ``longest`` tokens, which ``encode`` reads. ``first`` are the decoder's first tokens, for messages;
+    ``kept``: sources that stay encoded when no session holds them."""
 
     def __init__(
         self,
@@ -114,12 +115,14 @@ class SourceTarget:
         end: int,
         first: int,
         longest: int,
+        kept: int = _KEPT,
     ) -> None:
         assert isinstance(decoder.runner, CrossRunner)
         self.decoder = decoder
         self._runner = decoder.runner
         self._encode = encode
         self._end, self._first, self._longest = end, first, longest
+        self._most = kept
         self._kept: OrderedDict[tuple[int, ...], Encoded] = OrderedDict()
 
     @property
@@ -166,6 +169,16 @@ class SourceTarget:
                 f"the source has {n} tokens and the encoder reads {self._longest}: shorten the prompt", "prompt"
             )
         return Source(n, n + self.decoder.context)
+
+    def share_encoder(self, draft: Target) -> int | None:
+        """As `Encoding.share_encoder`."""
+        if not isinstance(draft, SourceTarget) or not self._runner.shares(draft._runner):
+            return None
+        port, plan = draft._runner.port, draft.plan
+        draft._encode = lambda source: port.entries(self._read(tuple(source)).states)
+        freed = port.drop_encoder()
+        draft.decoder.plan = replace(plan, weights=max(plan.weights - freed, 0))
+        return freed
 
     def open(self, tokens: Sequence[int] = (), salt: str = "") -> SourceSession:
         """A session that holds the longest prefix of ``tokens`` found under ``salt``: a source that is still encoded,
@@ -251,7 +264,7 @@ class SourceTarget:
             encoded = self._encode(source)
         self._kept[source] = encoded
         self._kept.move_to_end(source)
-        while len(self._kept) > _KEPT:
+        while len(self._kept) > self._most:
             self._kept.popitem(last=False)
         return encoded
 
