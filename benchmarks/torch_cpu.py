@@ -1,5 +1,6 @@
 """The torch target against transformers' own `generate` on the processor, in float32, on the default model: plain, its
-prompt lookup, and ours, taken in turns on the same prompts. Writes benchmarks/results/torch_cpu.json.
+prompt lookup, its `generate` drafting with `speed_up`, and ours, taken in turns on the same prompts. Writes
+benchmarks/results/torch_cpu.json.
 
     python benchmarks/torch_cpu.py [--per-category 4] [--max-tokens 64] [--categories summarization rag writing]
 
@@ -45,19 +46,22 @@ class Clock:
 
 
 def contestants(engine: sooner.Engine) -> dict[str, Run]:
-    """transformers plain and with prompt lookup, on a model of its own; ours without and with drafts."""
+    """transformers plain, with prompt lookup and drafting in its `generate`, on a model of its own; ours without and
+    with drafts."""
     import torch
     from transformers import AutoModelForCausalLM
 
+    from sooner.integrations.transformers import speed_up
     from sooner.store import resolve_folder
 
     model = AutoModelForCausalLM.from_pretrained(resolve_folder().folder, dtype=torch.float32).eval()
+    fast = speed_up(model)
     ends = sorted(engine.codec.eos_ids)
 
-    def theirs(ids: list[int], most: int, **options: Any) -> list[int]:
+    def theirs(ids: list[int], most: int, generate: Any = model.generate, **options: Any) -> list[int]:
         given = torch.tensor([ids])
         with torch.inference_mode():
-            out = model.generate(
+            out = generate(
                 given,
                 attention_mask=torch.ones_like(given),
                 max_new_tokens=most,
@@ -74,6 +78,7 @@ def contestants(engine: sooner.Engine) -> dict[str, Run]:
     return {
         BASE: theirs,
         "prompt lookup": lambda ids, most: theirs(ids, most, prompt_lookup_num_tokens=10),
+        "speed_up": lambda ids, most: theirs(ids, most, fast.generate),
         "sooner plain": lambda ids, most: ours(ids, most, drafting=False),
         "sooner": ours,
     }
