@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from sooner.backend import choose_backend
 from sooner.control.cost import CostCurve, measure_cost
@@ -42,6 +42,12 @@ AUTO_DRAFT = "auto"
 """What ``sooner tune`` found to be fastest for the model on this machine, else `DEFAULT_DRAFT`."""
 
 log = logging.getLogger("sooner")
+
+
+class _Opens(Protocol):
+    """A target with what opens draft models as it was opened itself."""
+
+    open_model: Callable[[str], tuple[Target, TextCodec]]
 
 
 def load(
@@ -100,9 +106,7 @@ def load(
         template = PictureTemplate(template, target, codec)
     if place.heads:
         cast("OpenVINOTarget", target).heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
-    if draft == AUTO_DRAFT and budget is None and controller is None:
-        draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
-    opening = partial(
+    cast("_Opens", target).open_model = partial(
         open_model,
         threads=threads,
         precision=precision,
@@ -111,7 +115,9 @@ def load(
         offline=offline,
         progress=progress,
     )
-    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
+    if draft == AUTO_DRAFT and budget is None and controller is None:
+        draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
+    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, say=progress)
     curve = _cost(target, threads)  # before lanes: it is the price of passes without one
     place.ready(target, curve, warm, max_running)
     if controller is None:
@@ -167,7 +173,8 @@ def make_drafter(
 ) -> Drafter | None:
     """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim.
 
-    ``opening`` loads draft models (default `open_model`); ``say`` gets one-line messages about them.
+    ``opening`` loads draft models (default: as `load` opened ``target``, else `open_model`); ``say`` gets one-line
+    messages about them.
     """
     if draft is None:
         return None
@@ -193,7 +200,7 @@ def make_drafter(
         "model": model,
         "shelf": shelved,
         "tables": tables,
-        "open_model": opening or open_model,
+        "open_model": opening or getattr(target, "open_model", open_model),
         "say": say or log.info,
         "tuned_skip": lambda: _tuned_skip(target, say or log.info),
         **({"open_head": heads} if heads is not None else {}),
