@@ -1,4 +1,4 @@
-"""Tiny vision-language models of two families as Hugging Face folders: weights, processor, tokenizer, template."""
+"""Tiny vision-language models of some families as Hugging Face folders: weights, processor, tokenizer, template."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 CONTEXT = 512
-_MARKS = ["<s>", "</s>", "<pad>", "<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+_MARKS = [
+    *("<s>", "</s>", "<pad>", "<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"),
+    *("<fake_token_around_image>", "<global-img>", "<end_of_utterance>", "<start_of_image>", "<end_of_image>"),
+    *(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)),
+]
 V = 256 + len(_MARKS)
 _TEXT: dict[str, Any] = {
     "hidden_size": 32,
@@ -28,7 +32,14 @@ _TEMPLATE = (
     "{% for m in messages %}{{ m.role }}:{% for c in m.content %}{% if c.type == 'image' %}MARK{% else %}{{ c.text }}"
     "{% endif %}{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
-FAMILIES = {"llava": "<image>", "qwen2_vl": "<|vision_start|><|image_pad|><|vision_end|>"}
+_QWEN = "<|vision_start|><|image_pad|><|vision_end|>"
+SEEING = {"llava": "<image>", "qwen2_vl": _QWEN, "idefics3": "<image>", "smolvlm": "<image>"}
+"""Families that look at pictures here, and what their templates write for one."""
+
+BLIND = {"gemma3": "<start_of_image>", "qwen3_vl": _QWEN}
+"""Families whose rows behind a picture are not to be had over our cache."""
+
+FAMILIES = {**SEEING, **BLIND}
 
 
 def id_of(mark: str) -> int:
@@ -58,7 +69,7 @@ def build_sight(family: str, folder: Path, seed: int = 0) -> Path:
             if parameter.ndim > 1:
                 parameter.mul_(0.3 / max(float(parameter.std()), 1e-6))
     model.save_pretrained(folder)
-    words = _tokenizer()
+    words = _tokenizer(family)
     words.save_pretrained(folder)
     _images(family, folder)
     (folder / "chat_template.jinja").write_text(_TEMPLATE.replace("MARK", FAMILIES[family]))
@@ -68,23 +79,38 @@ def build_sight(family: str, folder: Path, seed: int = 0) -> Path:
 def _config(family: str) -> Any:
     import transformers
 
-    if family == "llava":
-        text = transformers.LlamaConfig(**_TEXT)
-        seen = transformers.CLIPVisionConfig(**_SEEN, image_size=32)
-        return transformers.LlavaConfig(vision_config=seen, text_config=text, image_token_index=id_of("<image>"))
     rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
-    seen = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 4, "mlp_ratio": 2}
+    text: Any = {**_TEXT, "rope_parameters": rope, "rope_scaling": rope}
+    if family == "llava":
+        seen = transformers.CLIPVisionConfig(**_SEEN, image_size=32)
+        llama = transformers.LlamaConfig(**_TEXT)
+        return transformers.LlavaConfig(vision_config=seen, text_config=llama, image_token_index=id_of("<image>"))
+    if family in ("idefics3", "smolvlm"):
+        kind = {"idefics3": transformers.Idefics3Config, "smolvlm": transformers.SmolVLMConfig}[family]
+        seen = {**_SEEN, "image_size": 32}
+        llama = {**_TEXT, "model_type": "llama"}
+        return kind(vision_config=seen, text_config=llama, image_token_id=id_of("<image>"), scale_factor=2)
+    if family == "gemma3":
+        seen = {**_SEEN, "image_size": 32}
+        words = {**_TEXT, "head_dim": 8, "sliding_window": 64}
+        return transformers.Gemma3Config(
+            vision_config=seen, text_config=words, mm_tokens_per_image=4, image_token_index=id_of("<image>")
+        )
     marks = {f"{name}_token_id": id_of(f"<|{name}|>") for name in ("vision_start", "vision_end")}
+    marks |= {f"{name}_token_id": id_of(f"<|{name}_pad|>") for name in ("image", "video")}
+    seen = {"depth": 2, "hidden_size": 32, "num_heads": 2, "patch_size": 4}
+    if family == "qwen3_vl":
+        seen |= {"intermediate_size": 64, "out_hidden_size": 32, "deepstack_visual_indexes": [0, 1]}
+        return transformers.Qwen3VLConfig(text_config={**text, "head_dim": 8}, vision_config=seen, **marks)
     return transformers.Qwen2VLConfig(
-        text_config={**_TEXT, "rope_parameters": rope, "rope_scaling": rope},
-        vision_config=seen,
-        image_token_id=id_of("<|image_pad|>"),
-        video_token_id=id_of("<|video_pad|>"),
-        **marks,
+        text_config=text, vision_config={**seen, "embed_dim": 32, "mlp_ratio": 2}, **marks
     )
 
 
-def _tokenizer() -> Any:
+_GEMMA = {"image_token": "<image>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+
+
+def _tokenizer(family: str) -> Any:
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -94,28 +120,44 @@ def _tokenizer() -> Any:
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens(_MARKS)
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+        tokenizer_object=core,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        extra_special_tokens=_GEMMA if family == "gemma3" else {},
     )
+
+
+_PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llava": (
+        "CLIPImageProcessor",
+        {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
+        {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1},
+    ),
+    "qwen2_vl": (
+        "Qwen2VLImageProcessor",
+        {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1024}},
+        {},
+    ),
+    "idefics3": (
+        "Idefics3ImageProcessor",
+        {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}},
+        {"image_seq_len": 4},
+    ),
+    "gemma3": ("Gemma3ImageProcessor", {"size": {"height": 32, "width": 32}}, {"image_seq_length": 4}),
+}
+_PROCESSORS["smolvlm"] = ("SmolVLMImageProcessor", *_PROCESSORS["idefics3"][1:])
+_PROCESSORS["qwen3_vl"] = _PROCESSORS["qwen2_vl"]
+_CLASSES = {"llava": "Llava", "qwen2_vl": "Qwen2VL", "idefics3": "Idefics3", "smolvlm": "SmolVLM", "gemma3": "Gemma3"}
+_CLASSES["qwen3_vl"] = "Qwen3VL"
 
 
 def _images(family: str, folder: Path) -> None:
     """The processor's files, as its own ``save_pretrained`` writes them."""
     import json
 
-    kinds: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-        "llava": (
-            "CLIPImageProcessor",
-            {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
-            {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1},
-        ),
-        "qwen2_vl": (
-            "Qwen2VLImageProcessor",
-            {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1024}},
-            {},
-        ),
-    }
-    name, images, own = kinds[family]
-    processor = {"llava": "LlavaProcessor", "qwen2_vl": "Qwen2VLProcessor"}[family]
+    name, images, own = _PROCESSORS[family]
+    processor = f"{_CLASSES[family]}Processor"
     (folder / "preprocessor_config.json").write_text(
         json.dumps({**images, "image_processor_type": name, "processor_class": processor})
     )

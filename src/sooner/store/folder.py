@@ -1,6 +1,6 @@
 """Reads what a model folder says about itself in the usual Hugging Face files.
 
-Knows ``config.json``, ``generation_config.json``, ``tokenizer_config.json`` and ``chat_template.jinja``. Does not
+Knows ``config.json``, ``generation_config.json``, ``tokenizer_config.json`` and the files of chat templates. Does not
 know weights or the cache.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,30 @@ __all__ = ["IR", "SETTINGS", "check_ir", "describe", "ir_quantisation", "write_s
 
 IR = "openvino_model.xml"
 
-_CONTEXT = ("max_position_embeddings", "n_positions", "seq_length")
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_target_positions", "seq_length")
 _RELATIVE = {"seq_length": 512}
 """The context of encoder-decoder models whose relative positions have no end (T5's): what they were trained on."""
 
-SETTINGS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+SETTINGS = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("chat_template.jinja", "chat_template.json"),
+)
 """The files beside a model's weights."""
 
 
 def describe(
-    folder: Path, *, name: str, source: str, sha256: str, quantisation: str, encoders: bool = False
+    folder: Path,
+    *,
+    name: str,
+    source: str,
+    sha256: str,
+    quantisation: str,
+    encoders: bool = False,
+    defaults: Callable[[str], Mapping[str, Any]] = lambda kind: {},
 ) -> ModelFiles:
     """The `ModelFiles` of a folder that holds an IR, a tokenizer and its configuration files; ``encoders``:
-    of one with weights for torch, which runs models with an encoder, too.
+    of one with weights for torch, which runs models with an encoder, too. ``defaults``: what goes without saying of a
+    language model of some ``model_type`` inside another configuration.
 
     Raises `ModelNotFound` if one is missing, `CorruptModel` if one is damaged.
     """
@@ -43,6 +54,8 @@ def describe(
     if config is None:
         raise ModelNotFound(f"{folder} has no config.json; copy it there from the model's Hugging Face page")
     text = config.get("text_config", config)
+    if text is not config:
+        text = {**defaults(str(text.get("model_type"))), **text}
     if config.get("is_encoder_decoder") and not encoders:
         raise UnsupportedModel(f"{folder} holds an encoder-decoder model, which runs on torch: add --backend torch")
     settings = _read_json(folder / "tokenizer_config.json") or {}
@@ -136,7 +149,8 @@ def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    template = settings.get("chat_template")
+    older = _read_json(folder / "chat_template.json") or {}  # of processors: LLaVA's
+    template = older.get("chat_template") or settings.get("chat_template")
     if isinstance(template, list):
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
     return template if isinstance(template, str) else None

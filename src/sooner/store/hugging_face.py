@@ -5,9 +5,10 @@ Knows which files such a folder must hold and how one is exported. Does not know
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from sooner.errors import CacheError, MissingExtra, ModelNotFound, UnsupportedModel
 from sooner.store.cache import cache_dir, content_hash, locked, publish, workspace, writing
@@ -37,7 +38,17 @@ def use_folder(folder: Path, *, name: str, source: str) -> ModelFiles:
         raise ModelNotFound(f"{folder} has no safetensors; copy them there from the model's Hugging Face page")
     config = folder / "config.json"
     sha256 = content_hash(*([config] if config.is_file() else []), *weights)
-    return describe(folder, name=name, source=source, sha256=sha256, quantisation="as stored", encoders=True)
+    facts = {"sha256": sha256, "quantisation": "as stored"}
+    return describe(folder, name=name, source=source, **facts, encoders=True, defaults=_text_defaults)
+
+
+def _text_defaults(kind: str) -> Mapping[str, Any]:
+    """What configurations that hold a language model of ``kind`` leave out (LLaVA's), as transformers has it."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:  # said when the model is opened
+        return {}
+    return CONFIG_MAPPING[kind]().to_dict() if kind in CONFIG_MAPPING else {}
 
 
 def exported(gguf: Path, *, name: str, source: str, say: Say) -> ModelFiles:

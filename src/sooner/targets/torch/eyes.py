@@ -15,6 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -85,7 +86,7 @@ def open_processor(folder: Path) -> Any:
         return _opened(folder)
     except Exception as error:
         raise UnsupportedModel(
-            f"the processor in {folder} cannot be opened ({one_line(error)}): install torchvision if it names that, or "
+            f"the processor in {folder} cannot be opened ({one_line(error)}): install the package if it names one, or "
             "copy the processor's files again"
         ) from error
 
@@ -110,8 +111,13 @@ def _image_processor(folder: Path) -> Any:
     name = str(settings.get("image_processor_type", "")).removesuffix("Fast")
     for known in (f"{name}Pil", name):
         if name and (kind := getattr(transformers, known, None)) is not None:
-            return kind.from_pretrained(folder, local_files_only=True)
+            return _itself(kind).from_pretrained(folder, local_files_only=True)
     return transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+
+
+def _itself(kind: Any) -> Any:
+    """The class behind the stand-in that transformers 5.5 puts before some that need no torchvision (Idefics 3's)."""
+    return getattr(import_module(kind.__module__), kind.__name__, kind)
 
 
 class _Stills:

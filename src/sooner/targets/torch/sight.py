@@ -139,19 +139,24 @@ def adopt_sight(
         eyes = Eyes(model, open_processor(folder), vocab_size)
         shown = _shown(model, eyes, vocab_size)
     except (MissingExtra, UnsupportedModel) as error:
-        (log or _log.warning)(f"images are refused: {error}")
-        return adopt(model, plan, log=log, **options)
+        return _blind(adopt(model, plan, log=log, **options), error, log)
     target = adopt(model, plan, log=log, kinds=kinds, **options)
     assert isinstance(target, SightTarget)
     target.eyes, target.runner.mark = eyes, eyes.mark
     try:
         _check(target, shown, tolerance(model, model.dtype))
     except UnsupportedModel as error:
-        (log or _log.warning)(f"images are refused: {error}")
         plain = TorchTarget(target.runner, plan, vocab_size=target.vocab_size, fingerprint=target.fingerprint)
         plain.row_invariant = target.row_invariant
-        return plain
+        return _blind(plain, error, log)
     target.slots.purge()
+    return target
+
+
+def _blind(target: TorchTarget, reason: SoonerError, log: Callable[[str], None] | None) -> TorchTarget:
+    """``target``, for text alone."""
+    target.blind = str(reason)
+    (log or _log.warning)(f"images are refused: {reason}")
     return target
 
 

@@ -25,8 +25,11 @@ class TorchTarget:
     """A `sooner.protocols.Target` over a transformers model; `sooner.targets.torch.load` makes one.
 
     ``row_invariant`` says whether a check of this model on this device found every row to be the same bits however
-    it was scored. Where it is not, texts are equal up to numeric near-ties.
+    it was scored. Where it is not, texts are equal up to numeric near-ties. ``blind`` says why a model that could look
+    at pictures does not.
     """
+
+    blind: str = ""
 
     def __init__(
         self,
