@@ -93,7 +93,8 @@ def load(
     if pair:
         refuse_audio(config, str(files.folder))
         refuse_options({"strict": strict, "compile": compile, "taps": taps, "adapter": adapter})
-    sees = has_eyes(config, files.folder) and not (pair or strict or compile or taps)
+    eyes = has_eyes(config, files.folder) and not pair
+    sees = eyes and not (strict or compile or taps)
     quantisation = models.quantisation_of(config, quantization)
     dtype = devices.precision(precision, where, getattr(config, "dtype", None))
     plan = _plan(files, config, where, dtype, available, limit=pool_tokens, slots=slots)
@@ -105,7 +106,7 @@ def load(
         named["quantization"] = str(quantization or "the model's own")
     if pair:
         return adopt_pair(model, plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
-    return (partial(adopt_sight, folder=files.folder) if sees else adopt)(
+    target = (partial(adopt_sight, folder=files.folder) if sees else adopt)(
         model,
         plan=plan,
         name=files.sha256,
@@ -118,6 +119,9 @@ def load(
         recall=recall,
         remember=remember,
     )
+    if eyes and not sees:
+        target.blind = "with --strict, --compile or taps it reads text alone"
+    return target
 
 
 def _use(threads: int | None) -> None:
