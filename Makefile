@@ -2,6 +2,7 @@
 # make lint      ruff, mypy, import-linter                 make test-all  and what needs torch, and the wheel
 # make test-page the chat page in Chromium                 make test-ray  replicas and batches on Ray, in .venv-ray
 # make soak      the long measurements; commit benchmarks/results afterwards
+# make test-ends what meets transformers, on the oldest and on the newest version that is supported
 #
 # Everything lives in .venv; only what needs torch lives in .venv-all. A stamp file per set of extras makes a second
 # run do no pip work at all; a changed pyproject.toml installs again.
@@ -10,10 +11,12 @@ PYTHON ?= python3
 VENV := .venv
 VENV_ALL := .venv-all
 VENV_RAY := .venv-ray
+VENV_END := .venv-transformers
+ENDS := 4.57.6 5.24.0
 TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml | head -n 1)
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint test-page test-ray test-all soak clean
+.PHONY: demo test lint test-page test-ray test-all test-ends soak clean
 
 demo: $(VENV)/.installed
 	@$(VENV)/bin/sooner run "Why is the sky blue? Explain it to a child in three sentences." --max-tokens 128
@@ -36,11 +39,15 @@ test-ray: $(VENV_RAY)/.installed
 test-all: test $(VENV_ALL)/.installed
 	$(VENV_ALL)/bin/python -m pytest --durations=10 -m "convert or wheel"
 
+test-ends: $(ENDS:%=$(VENV_END)-%/.installed)
+	@for end in $(ENDS); do echo "transformers $$end"; $(VENV_END)-$$end/bin/python -m pytest --durations=10 -m convert \
+		tests/targets/test_torch_*.py tests/integrations/test_transformers*.py || exit; done
+
 soak: $(VENV)/.installed-test
 	@for script in $$(grep -l "^if __name__" benchmarks/*.py); do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
 
 clean:
-	rm -rf $(VENV) $(VENV_ALL) $(VENV_RAY) dist
+	rm -rf $(VENV) $(VENV_ALL) $(VENV_RAY) $(ENDS:%=$(VENV_END)-%) dist
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sooner needs Python 3.11 or newer: make PYTHON=python3.11 demo")'
@@ -66,4 +73,11 @@ $(VENV_RAY)/.installed: pyproject.toml
 	@echo "Installing sooner with Ray into $(VENV_RAY), once ..."
 	@$(PYTHON) -m venv $(VENV_RAY)
 	@$(VENV_RAY)/bin/python $(PIP_INSTALL) --editable ".[ray,test]"
+	@touch $@
+
+$(VENV_END)-%/.installed: pyproject.toml
+	@echo "Installing sooner with transformers $* into $(VENV_END)-$*, once ..."
+	@$(PYTHON) -m venv $(VENV_END)-$*
+	@$(VENV_END)-$*/bin/python $(PIP_INSTALL) "$(TORCH)"
+	@$(VENV_END)-$*/bin/python $(PIP_INSTALL) "transformers==$*" --editable ".[torch,test]"
 	@touch $@

@@ -220,6 +220,12 @@ def test_a_drafter_that_raises_is_off(fast: Any, caplog: pytest.LogCaptureFixtur
     assert "drafter raising failed and is off" in caplog.text
 
 
+def cache_name(model: Any) -> str:
+    from sooner.targets.torch.cache import cache_name as name
+
+    return name(model)
+
+
 def test_scores_logits_and_cache_are_those_of_plain_generate(fast: Any) -> None:
     wanted = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
     plain, drafted = both(fast, batch((12, 5, 8)), lambda: {**wanted, "repetition_penalty": 1.3})
@@ -229,20 +235,28 @@ def test_scores_logits_and_cache_are_those_of_plain_generate(fast: Any) -> None:
         ours, theirs = getattr(drafted, name), getattr(plain, name)
         assert len(ours) == len(theirs)
         assert max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True)) < 1e-3
-    assert plain.past_key_values.get_seq_length() == drafted.past_key_values.get_seq_length()
+    held = [getattr(out, cache_name(fast.model)).get_seq_length() for out in (plain, drafted)]
+    assert held[0] == held[1]
 
 
 def test_a_cache_is_carried_on(fast: Any) -> None:
     """The next turn of a chat goes on from the cache of the one before."""
     from transformers import DynamicCache
 
-    found = []
+    found, name = [], cache_name(fast.model)
     for generate in (fast.model.generate, fast.generate):
         ids, cache = batch([9])["input_ids"], DynamicCache()
         for _ in range(3):
-            ids = generate(input_ids=ids, past_key_values=cache, max_new_tokens=12, eos_token_id=None)
+            ids = generate(input_ids=ids, **{name: cache}, max_new_tokens=12, eos_token_id=None)
         found.append(ids.tolist())
     assert found[0] == found[1]
+
+
+def test_a_prompt_of_embeddings(fast: Any) -> None:
+    """As long as what a step feeds, so that one might be taken for the other."""
+    rows = fast.model.get_input_embeddings()(batch([7])["input_ids"])
+    for length in (2, 7):
+        assert same(fast, {"inputs_embeds": rows[:, :length].detach()}, OPTIONS["no end"])
 
 
 class Listening:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tiny_torch import V, build, grown, open_target
 
+from sooner.errors import TargetError
 from sooner.targets.probe import check_rows
 from sooner.types import ROOT, Draft, Work
 
@@ -102,6 +103,72 @@ def test_no_new_shape_in_steady_state(folder: Path, eager: None) -> None:
         step(nodes)
     assert target.runner.shapes == shapes
     assert {4, 8} <= set(target.widths)
+
+
+class Replayed:
+    """Stands in for a CUDA graph: the second call computes anew into what the first returned, and nothing else that the
+    code does takes place, such as what its hooks note."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._result: tuple[Any, Any] | None = None
+
+    def __call__(self) -> Any:
+        if self._result is None:
+            self._result = self._call()
+            return self._result
+        seen = self._call.__self__._runner.taps._seen
+        before = dict(seen)
+        for held, fresh in zip(self._result, self._call(), strict=True):
+            if held is not None:
+                held.copy_(fresh)
+        seen.update(before)
+        return self._result
+
+
+def test_hidden_rows_of_captured_passes_are_those_of_their_own_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from sooner.targets.torch.fixed import Shape
+
+    monkeypatch.setattr(torch, "compile", lambda call, **_: Replayed(call))
+    folder = build("llama", tmp_path / "llama")
+
+    def hidden(**options: Any) -> Any:
+        target = open_target(folder, taps=(0, -1), **options)
+        session = target.open()
+        found = []
+        for tokens in ((1, 2, 3), tuple(range(20)), (4,), tuple(range(30, 45)), (5, 6)):
+            draft = Draft((7, 8), (ROOT, 0), (0.5, 0.5), ("t", "t"))
+            found.append(target.score([Work(session, tokens, draft)])[0].hidden.copy())
+            session.settle((0,))
+        return np.concatenate(found)
+
+    want = hidden()
+    assert np.allclose(hidden(compile=True), want, atol=1e-3)
+    run = Shape.run  # negative control: what the hooks noted last, whichever shape ran
+    monkeypatch.setattr(Shape, "run", lambda s, given: (run(s, given)[0], s._runner.taps.take(s._wanted)))
+    with pytest.raises((AssertionError, TargetError)):  # other rows, or fewer than are asked for
+        assert np.allclose(hidden(compile=True), want, atol=1e-3)
+
+
+def test_every_compiled_shape_has_code_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps what it compiled with the code it was compiled from, a few results each."""
+    import torch
+
+    compiled: list[Any] = []
+
+    def noted(call: Any, **_: Any) -> Any:
+        compiled.append(call)
+        return call
+
+    monkeypatch.setattr(torch, "compile", noted)
+    open_target(build("llama", tmp_path / "llama"), compile=True)
+    codes = [call.__code__ for call in compiled]
+    assert len(compiled) > 1
+    assert len({id(code) for code in codes}) == len(codes)
 
 
 @pytest.mark.parametrize("fault", ["unmoved path", "blind branch"])

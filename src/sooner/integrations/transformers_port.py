@@ -21,7 +21,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from sooner.errors import InvalidRequest, TargetError, UnsupportedModel
-from sooner.targets.torch.cache import cache_name
+from sooner.targets.torch.cache import cache_name, running_states
 
 __all__ = [
     "OLDEST",
@@ -40,8 +40,13 @@ __all__ = [
     "with_stop_strings",
 ]
 
-OLDEST, TOO_NEW = (5, 5), (6,)
+OLDEST, TOO_NEW = (4, 57), (6,)
 """transformers from this version on and before that one."""
+
+_PREPARES = inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters.keys()
+_BY_COUNT = {"next_sequence_length", "is_first_iteration"} <= _PREPARES
+_BY_POSITION = not _BY_COUNT and "cache_position" in _PREPARES
+"""How ``prepare_inputs_for_generation`` is told which ids are fed: newer versions count them, older ones place them."""
 
 WIDTHS = (1, 2, 4, 8, 16, 24)
 """Rows of a text in a pass whose cost is measured."""
@@ -54,8 +59,7 @@ def check_version() -> None:
     """Raises `TargetError` where the installed transformers has no such hook, or is none this file was tried with."""
     version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
     takes = inspect.signature(GenerationMixin.generate).parameters
-    prepares = inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters
-    there = "custom_generate" in takes and {"next_sequence_length", "is_first_iteration"} <= prepares.keys()
+    there = "custom_generate" in takes and (_BY_COUNT or _BY_POSITION)
     there = there and hasattr(GenerationMixin, "_update_model_kwargs_for_generation")
     if not there or not OLDEST <= version < TOO_NEW:
         low, high = (".".join(map(str, end)) for end in (OLDEST, TOO_NEW))
@@ -83,6 +87,8 @@ def check_model(model: Any) -> None:
         raise UnsupportedModel(
             f"{type(model).__name__} is an encoder-decoder model; drafting in generate is for decoder-only ones"
         )
+    if found := running_states(model.config):  # version 4's caches do not tell
+        raise _uncuttable(type(model).__name__, f"a state of its {', '.join(found)} layers")
     _croppable(DynamicCache(config=model.config.get_text_config(decoder=True)), type(model).__name__)
 
 
@@ -189,13 +195,10 @@ class Passes:
         fed = kwargs.get("inputs_embeds", ids)
         mask = kwargs.get("attention_mask")
         whole = fed is not ids or (mask is not None and mask.shape[1] == ids.shape[1])
-        count = fed.shape[1] - past if whole and past else None
-        if count is not None and count < 1:
+        count = fed.shape[1] - (past if whole else 0)
+        if count < 1:
             raise InvalidRequest("past_key_values hold the whole prompt: cut them back by a token", "past_key_values")
-        inputs = self.model.prepare_inputs_for_generation(
-            ids, next_sequence_length=count, is_first_iteration=True, **kwargs
-        )
-        return self._run(inputs, 1)
+        return self._run(self._prepared(ids, kwargs, count, first=True), 1)
 
     def next(self, ids: Any, draft: Any) -> Any:
         """Logits ``[B, 1 + n, V]`` of the last of ``ids`` ``[B, L]`` and of each of ``draft`` ``[B, n]``."""
@@ -203,10 +206,7 @@ class Passes:
         kwargs = self._longer(draft.shape[1]) if draft.shape[1] else self._kwargs
         if "logits_to_keep" in kwargs:
             kwargs = {**kwargs, "logits_to_keep": count}
-        inputs = self.model.prepare_inputs_for_generation(
-            torch.cat([ids, draft], dim=1), next_sequence_length=count, **kwargs
-        )
-        return self._run(inputs, count)
+        return self._run(self._prepared(torch.cat([ids, draft], dim=1), kwargs, count), count)
 
     def keep(self, count: int) -> None:
         """``count`` tokens follow from the last pass: what its cache holds of others is cut off."""
@@ -215,15 +215,29 @@ class Passes:
         if rest > 0:
             self.cache.crop(-rest)  # how many to remove: what to keep is not asked any more from some 5.x on
 
+    def _prepared(self, ids: Any, kwargs: dict[str, Any], count: int, *, first: bool = False) -> dict[str, Any]:
+        """A forward's inputs for the last ``count`` of ``ids``."""
+        how: dict[str, Any] = {"next_sequence_length": count, "is_first_iteration": first}
+        if _BY_POSITION:
+            past = self.cache.get_seq_length()
+            how = {"cache_position": torch.arange(past, past + count, device=ids.device)}
+            if not first:
+                how["inputs_embeds"] = None  # as long as what is fed, they would be taken for it
+        inputs: dict[str, Any] = self.model.prepare_inputs_for_generation(ids, **{**kwargs, **how})
+        return inputs
+
     def _run(self, inputs: dict[str, Any], count: int) -> Any:
         self._outputs = self.model(**inputs, return_dict=True)
         self._held = self.cache.get_seq_length() - count
         return self._outputs.logits[:, -count:]
 
     def _longer(self, count: int) -> dict[str, Any]:
-        """The inputs for ``count`` more ids; those so far stay as they are."""
-        grow = self.model._update_model_kwargs_for_generation
-        longer: dict[str, Any] = grow(self._outputs, dict(self._kwargs), num_new_tokens=count)
+        """The inputs for ``count`` more ids, one after another as in `generate`; those so far stay as they are."""
+        longer = dict(self._kwargs)
+        if _BY_POSITION:
+            longer["cache_position"] = torch.zeros(1, dtype=torch.int64)  # counted up there, and given anew here
+        for _ in range(count):
+            longer = self.model._update_model_kwargs_for_generation(self._outputs, longer)
         return longer
 
     def _cuttable(self, cache: Any) -> Any:
@@ -245,10 +259,14 @@ def _croppable(cache: Any, name: str) -> None:
     kinds = {type(layer) for layer in cache.layers} if type(cache) is DynamicCache else {type(cache)}
     strange = _names(kinds - {DynamicLayer, DynamicSlidingWindowLayer})
     if strange:
-        raise UnsupportedModel(
-            f"{name} keeps {strange}, which cannot be cut back to an accepted draft: call model.generate by itself, or "
-            "use a dynamic cache and a model with attention in every layer"
-        )
+        raise _uncuttable(name, strange)
+
+
+def _uncuttable(name: str, what: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{name} keeps {what}, which cannot be cut back to an accepted draft: call model.generate by itself, or use a "
+        "dynamic cache and a model with attention in every layer"
+    )
 
 
 def _names(kinds: Iterable[type]) -> str:

@@ -19,10 +19,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from sooner.errors import TargetError, UnsupportedModel
 from sooner.targets.torch.attention import Attending
 
-__all__ = ["OLDEST", "TOO_NEW", "Port", "cache_name", "check_version", "inner", "refuse_state"]
+__all__ = ["OLDEST", "TOO_NEW", "Port", "cache_name", "check_version", "inner", "refuse_state", "running_states"]
 
 OLDEST, TOO_NEW = (4, 57), (6,)
-"""transformers from this version on and before that one. The suite runs on 5.5; 4.57 was tried by hand."""
+"""transformers from this version on and before that one. The suite runs on 5.5, `make test-ends` on the others."""
 
 _NAME = "sooner"
 _HOW = {"scaling": "scaling", "sliding_window": "window", "softcap": "softcap", "s_aux": "sinks"}
@@ -129,21 +129,26 @@ def inner(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def running_states(config: Any) -> list[str]:
+    """The kinds of a model's layers that keep a running state instead of entries per token."""
+    return sorted({kind for kind in _layer_kinds(config) if any(word in kind for word in _STATEFUL)})
+
+
 def refuse_state(config: Any, name: str) -> None:
-    """Raises `UnsupportedModel` for a model some of whose layers keep a running state instead of entries per token."""
-    text = config.get_text_config()
-    kinds = [
-        str(kind) for kind in (getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ())
-    ]
-    found = sorted({kind for kind in kinds if any(word in kind for word in _STATEFUL)})
-    if found:
+    """Raises `UnsupportedModel` for a model whose layers keep a running state, or attend in chunks."""
+    if found := running_states(config):
         raise UnsupportedModel(
             f"{name} has {', '.join(found)} layers, which keep one running state instead of an entry per token: it "
             "cannot be cut back to an accepted draft, and transformers computes several new tokens from an empty state "
             "only; use a model with attention in every layer"
         )
-    if any("chunked" in kind for kind in kinds):
+    if any("chunked" in kind for kind in _layer_kinds(config)):
         raise UnsupportedModel(f"{name} attends in chunks, which sooner does not lay out; use another model")
+
+
+def _layer_kinds(config: Any) -> list[str]:
+    text = config.get_text_config()
+    return [str(kind) for kind in getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()]
 
 
 def check_version() -> None:

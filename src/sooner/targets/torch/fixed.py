@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -192,9 +193,9 @@ class Shape:
         self._positions = torch.zeros(slots * rows, dtype=torch.int64, device=device)
         self._read = read
         self._wanted = torch.arange(0, slots * rows, rows // read, device=device)
-        self._call: Callable[[], Any] = self._forward
+        self._call: Callable[[], tuple[Any, Any]] = self._forward
         if compile:
-            self._call = Graph(self._forward) if device.type == "cuda" else torch.compile(self._forward, dynamic=False)
+            self._call = Graph(self._forward, device) if device.type == "cuda" else _compiled(self._forward)
 
     def row(self, piece: Piece, row: int) -> int:
         """Which of the rows that `run` gives it is."""
@@ -224,10 +225,21 @@ class Shape:
             (fixed.hidden, hidden),
         ):
             buffer.copy_(torch.from_numpy(values))
-        return self._call(), self._runner.taps.take(self._wanted)
+        logits, seen = self._call()
+        return logits, None if seen is None else as_numpy(seen)
 
-    def _forward(self) -> Any:
-        return self._runner.port.forward(self._tokens, self._positions, self._wanted, self._fixed)
+    def _forward(self) -> tuple[Any, Any]:
+        runner = self._runner
+        logits = runner.port.forward(self._tokens, self._positions, self._wanted, self._fixed)
+        return logits, runner.taps.rows(self._wanted)
+
+
+def _compiled(method: Any) -> Callable[[], Any]:
+    """``method`` for `torch.compile`, which keeps only a few results per code object and beyond that runs it as it is:
+    every shape gets a copy of the code."""
+    code = method.__func__.__code__.replace()
+    call: Callable[[], Any] = torch.compile(MethodType(FunctionType(code, globals()), method.__self__), dynamic=False)
+    return call
 
 
 def _fill(piece: Piece, rows: Sequence[Any], reach: Any, hidden: Any) -> None:
@@ -245,24 +257,30 @@ def _fill(piece: Piece, rows: Sequence[Any], reach: Any, hidden: Any) -> None:
 
 
 class Graph:
-    """A CUDA graph of ``call``, captured at first use: afterwards a pass is one launch."""
+    """A CUDA graph of ``call`` on ``device``, captured at first use: afterwards a pass is one launch."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], device: Any) -> None:
         self._call = call
+        self._device = device
         self._graph: Any = None
         self._result: Any = None
 
     def __call__(self) -> Any:
-        """What ``call`` returns, in a buffer that the next use overwrites."""
-        if self._graph is None:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):  # what a first call sets up must not be captured
-                for _ in range(2):
-                    self._call()
-            torch.cuda.current_stream().wait_stream(side)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._result = self._call()
-        self._graph.replay()
+        """What ``call`` returns, in buffers that the next use overwrites."""
+        with torch.cuda.device(self._device):  # streams and graphs are those of the current device
+            if self._graph is None:
+                self._capture()
+            self._graph.replay()
         return self._result
+
+    def _capture(self) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # what a first call sets up must not be captured
+            for _ in range(2):
+                self._call()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._result = self._call()
+        self._graph = graph  # only once it is whole: a pass that failed is captured anew

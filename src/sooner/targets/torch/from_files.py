@@ -17,6 +17,7 @@ import transformers
 from sooner.errors import InvalidRequest
 from sooner.targets.torch import device as devices
 from sooner.targets.torch import model as models
+from sooner.targets.torch.adapter import adapter_name
 from sooner.targets.torch.adopt import adopt
 from sooner.targets.torch.cache import check_version, refuse_state
 from sooner.targets.torch.eyes import has_eyes
@@ -98,12 +99,12 @@ def load(
     quantisation = models.quantisation_of(config, quantization)
     dtype = devices.precision(precision, where, getattr(config, "dtype", None))
     plan = _plan(files, config, where, dtype, available, limit=pool_tokens, slots=slots)
+    named = {"adapter": adapter_name(adapter)} if adapter else {}
+    if quantisation is not None:
+        named["quantization"] = str(quantization or "the model's own")
     model = models.load_model(
         files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter, kind=_kind(pair, sees)
     )
-    named = {"adapter": adapter} if adapter else {}
-    if quantisation is not None:
-        named["quantization"] = str(quantization or "the model's own")
     if pair:
         return adopt_pair(model, plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
     target = (partial(adopt_sight, folder=files.folder) if sees else adopt)(

@@ -16,6 +16,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sooner.errors import CorruptModel, InvalidRequest, TargetError, UnsupportedModel, one_line
+from sooner.targets.torch.adapter import adapted
 from sooner.targets.torch.device import out_of_memory
 
 __all__ = ["load_model", "quantisation_of", "read_config", "weight_bytes"]
@@ -113,22 +114,7 @@ def load_model(
             f"{folder} lacks {len(missing)} of the model's weights, such as {missing[0]}; copy it again from its page"
         )
     model = model.eval()
-    return model if adapter is None else _adapted(model, adapter, merge=quantisation is None)
-
-
-def _adapted(model: Any, adapter: str, *, merge: bool) -> Any:
-    """``model`` with a LoRA adapter, merged into the weights where these are not quantised."""
-    if not _there("peft"):
-        raise UnsupportedModel("a LoRA adapter needs peft: pip install peft")
-    import peft
-
-    try:
-        adapted = peft.PeftModel.from_pretrained(model, adapter, local_files_only=True)
-    except Exception as error:
-        raise UnsupportedModel(
-            f"the adapter {adapter} does not fit the model ({one_line(error)}); use its own"
-        ) from error
-    return (adapted.merge_and_unload() if merge else adapted).eval()
+    return model if adapter is None else adapted(model, adapter, merge=quantisation is None)
 
 
 def _there(package: str) -> bool:

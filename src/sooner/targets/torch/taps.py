@@ -36,11 +36,14 @@ class Taps:
 
     def take(self, index: Any) -> NDArray[np.float32] | None:
         """``[n, len(layers) * H]`` float32 of the rows ``index`` of the last pass; None without layers."""
+        rows = self.rows(index)
+        return None if rows is None else rows.float().cpu().numpy()
+
+    def rows(self, index: Any) -> Any:
+        """As `take`, but on the device: to be asked within a pass that is captured, whose layers then run unseen."""
         if not self._order:
             return None
-        rows = torch.cat([self._seen[layer][0].index_select(0, index) for layer in self._order], dim=-1)
-        shown: NDArray[np.float32] = rows.float().cpu().numpy()
-        return shown
+        return torch.cat([self._seen[layer][0].index_select(0, index) for layer in self._order], dim=-1)
 
     def _remember(self, layer: int) -> Any:
         def hook(module: Any, given: Any, result: Any) -> None:
