@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tiny_torch import CONTEXT, V
 
 END = 1
@@ -70,3 +72,43 @@ def with_tokenizer(folder: Path) -> Path:
     core.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
     return folder
+
+
+STEPS = (5, 11)
+"""How far apart the words of a text are in the two languages that trained models know."""
+
+
+def train_pair(folder: Path, draft: Path) -> None:
+    """A T5 in ``folder`` that counts on from the second word of its source in the language that the first names, and
+    in ``draft`` a copy with one decoder layer over the same encoder, which has practised the first language alone."""
+    import torch
+    import transformers
+
+    shape: dict[str, Any] = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_decoder_layers": 2}
+    ids = {"vocab_size": V, "pad_token_id": 0, "eos_token_id": END, "decoder_start_token_id": 0}
+    torch.manual_seed(0)
+    config = transformers.T5Config(**shape, **ids, num_heads=4, dropout_rate=0.0, n_positions=CONTEXT)
+    model = transformers.T5ForConditionalGeneration(config)
+    _train(model, 80, STEPS)
+    model.save_pretrained(folder)
+    small = transformers.T5ForConditionalGeneration.from_pretrained(folder, num_decoder_layers=1)
+    for parameter in small.get_encoder().parameters():
+        parameter.requires_grad_(False)
+    _train(small, 20, STEPS[:1])
+    small.save_pretrained(draft)
+
+
+def _train(model: Any, times: int, steps: Sequence[int]) -> None:
+    import torch
+
+    rng = np.random.default_rng(1)
+    optimiser = torch.optim.Adam([one for one in model.parameters() if one.requires_grad], lr=1e-2)
+    for _ in range(times):
+        language, first = rng.integers(0, len(steps), 32), rng.integers(0, V - 4, 32)
+        source = np.stack([2 + language, 4 + first, np.full(32, END)], 1)
+        text = 4 + (first[:, None] + np.array(steps)[language, None] * np.arange(16)) % (V - 4)
+        loss = model.train()(input_ids=torch.tensor(source), labels=torch.tensor(text)).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    model.eval()
