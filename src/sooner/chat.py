@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sooner.errors import InvalidRequest, UnsupportedModel, one_line
+from sooner.sounds import is_sound
 
 __all__ = ["ChatTemplate"]
 
@@ -97,6 +98,12 @@ def _part(where: str, part: Any) -> str:
     if isinstance(part, Mapping) and part.get("type") in ("image", "image_url"):
         raise InvalidRequest(
             f"{where}.content has an image and this model takes none: leave it out", f"{where}.content"
+        )
+    if is_sound(part):
+        raise InvalidRequest(
+            f"{where}.content has a sound and this model takes none: leave it out, or use one that does, such as "
+            "Whisper",
+            f"{where}.content",
         )
     raise InvalidRequest(f"{where}.content may hold text parts only; this is a text model", f"{where}.content")
 

@@ -20,8 +20,8 @@ from sooner.draft.cascade import CascadeDrafter
 from sooner.draft.table import packaged_table
 from sooner.engine import Engine
 from sooner.errors import DraftError, ModelError
-from sooner.prompt import PictureTemplate
-from sooner.protocols import Encoding, Seeing
+from sooner.prompt import PictureTemplate, SoundTemplate
+from sooner.protocols import Encoding, Hearing, Seeing
 
 if TYPE_CHECKING:
     from sooner.backend import Backend, BackendName, TorchOptions
@@ -104,6 +104,8 @@ def load(
         template = ChatTemplate(files.chat_template, bos_token=codec.bos_token, eos_token=codec.eos_token)
     if isinstance(target, Seeing) and template is not None:
         template = PictureTemplate(template, target, codec)
+    elif isinstance(target, Hearing):
+        template = SoundTemplate(target, codec)
     if place.heads:
         cast("OpenVINOTarget", target).heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
     cast("_Opens", target).open_model = partial(

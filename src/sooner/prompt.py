@@ -11,7 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from sooner.errors import InvalidRequest
 from sooner.pictures import PictureToken, take_pictures
-from sooner.protocols import Encoding, Seeing, Target
+from sooner.protocols import Encoding, Hearing, Seeing, Target
+from sooner.sounds import SoundToken, dictation
 from sooner.text import TextCodec
 from sooner.types import Request, Sampling, Source
 
@@ -19,10 +20,12 @@ __all__ = [
     "Message",
     "PictureTemplate",
     "Prompt",
+    "SoundTemplate",
     "Template",
     "bad_word_ids",
     "chat_ids",
     "demand_pictures",
+    "demand_sounds",
     "make_request",
     "source_of",
 ]
@@ -90,6 +93,28 @@ class PictureTemplate:
         return [token for piece in spread for token in piece]
 
 
+class SoundTemplate:
+    """The template of a model that writes down sounds: what messages may ask for is `sounds.dictation`'s to say."""
+
+    def __init__(self, target: Hearing, codec: TextCodec) -> None:
+        self._target = target
+        self._codec = codec
+
+    def render(self, messages: Sequence[Message], **known: Any) -> str:
+        """Raises `InvalidRequest`: a sound has no text."""
+        raise InvalidRequest("this model's prompts are sounds, which have no text: ask for their ids", "messages")
+
+    def ids(self, messages: Sequence[Message], **known: Any) -> list[int]:
+        """The sound's token, then those that the decoder begins with."""
+        if known.get("tools"):
+            raise InvalidRequest(
+                "this model writes down what it hears and calls no functions: leave out tools", "tools"
+            )
+        asked = dictation(messages)
+        before = self._codec.encode(f" {asked.before}", bos=False) if asked.before else ()
+        return self._target.hear(asked.sound, asked.language, asked.task, before)
+
+
 def chat_ids(template: Template, codec: TextCodec, messages: Sequence[Message], **known: Any) -> list[int]:
     """A conversation as token ids. ``known``: ``tools`` and whatever else the template reads."""
     if isinstance(template, _Reads):
@@ -132,11 +157,13 @@ def make_request(
 
 def source_of(target: Target, prompt: Sequence[int]) -> Source:
     """What of ``prompt`` an encoder of the target reads; nothing where it has none. Raises `InvalidRequest`, also for
-    pictures that the target cannot see."""
+    pictures that the target cannot see and sounds that it cannot hear."""
     if any(isinstance(token, PictureToken) for token in prompt):
         demand_pictures(target, "prompt")
     if isinstance(target, Seeing):
         target.check_pictures(prompt)
+    if any(isinstance(token, SoundToken) for token in prompt):
+        demand_sounds(target, "prompt")
     return target.source(prompt) if isinstance(target, Encoding) else Source(0, target.context)
 
 
@@ -145,6 +172,12 @@ def demand_pictures(target: Target, param: str) -> None:
     if not isinstance(target, Seeing):
         reason = f" ({why})" if (why := getattr(target, "blind", "")) else ""
         raise InvalidRequest(f"this model takes no images{reason}: leave them out, or use one that does", param)
+
+
+def demand_sounds(target: Target, param: str) -> None:
+    """Raises `InvalidRequest` where ``target`` does not listen."""
+    if not isinstance(target, Hearing):
+        raise InvalidRequest("this model takes no sound: leave it out, or use one that does, such as Whisper", param)
 
 
 def bad_word_ids(words: Sequence[str], codec: TextCodec) -> list[list[int]]:

@@ -85,16 +85,24 @@ class Tokenizer:
     """A model's tokenizer, read from its ``tokenizer.json``; byte-level BPE and SentencePiece with byte fallback."""
 
     def __init__(
-        self, core: tokenizers.Tokenizer, *, eos_ids: Iterable[int] = (), bos: str = "", eos: str = ""
+        self,
+        core: tokenizers.Tokenizer,
+        *,
+        eos_ids: Iterable[int] = (),
+        bos: str = "",
+        eos: str = "",
+        times: int | None = None,
     ) -> None:
-        """Wrap ``core``. ``bos`` and ``eos`` are those tokens' texts, empty for none.
+        """Wrap ``core``. ``bos`` and ``eos`` are those tokens' texts, empty for none. Tokens from ``times`` on are a
+        speech model's time stamps, which are no text.
 
         Raises `UnsupportedModel` if its decoder is neither byte-level nor SentencePiece-like.
         """
         self._core = core
         self._lock = threading.Lock()
         self._added = core.get_added_tokens_decoder()
-        self._special = frozenset(i for i, token in self._added.items() if token.special)
+        silent = float("inf") if times is None else times
+        self._special = frozenset(i for i, token in self._added.items() if token.special or i >= silent)
         self._eos = frozenset(eos_ids)
         self._size = max(core.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self._bytes: dict[int, bytes] = {}
@@ -121,7 +129,7 @@ class Tokenizer:
         ends = settings.eos_ids(core) if eos_ids is None else set(eos_ids)
         if settings.reads_sources:
             return SourceTokenizer(core, settings.id("eos"), settings.start, eos=settings.token("eos"))
-        return cls(core, eos_ids=ends, bos=settings.token("bos"), eos=settings.token("eos"))
+        return cls(core, eos_ids=ends, bos=settings.token("bos"), eos=settings.token("eos"), times=settings.first_time)
 
     @property
     def vocab_size(self) -> int:
@@ -266,8 +274,14 @@ class _Settings:
 
     @property
     def reads_sources(self) -> bool:
-        """Whether the model has an encoder."""
-        return bool(self._model.get("is_encoder_decoder"))
+        """Whether the model has an encoder for text; one for sound has mel bands."""
+        return bool(self._model.get("is_encoder_decoder")) and "num_mel_bins" not in self._model
+
+    @property
+    def first_time(self) -> int | None:
+        """A speech model's first time stamp."""
+        last = self._generation.get("no_timestamps_token_id")
+        return last + 1 if isinstance(last, int) else None
 
     @property
     def start(self) -> list[int]:

@@ -22,8 +22,9 @@ from sooner.targets.torch.adopt import adopt
 from sooner.targets.torch.cache import check_version, refuse_state
 from sooner.targets.torch.eyes import has_eyes
 from sooner.targets.torch.memory import MemoryPlan, plan_memory
-from sooner.targets.torch.pair import adopt_pair, refuse_audio, refuse_options, token_bytes
+from sooner.targets.torch.pair import adopt_pair, hears, refuse_encoder, refuse_options, token_bytes
 from sooner.targets.torch.sight import adopt_sight
+from sooner.targets.torch.sound import adopt_sound
 from sooner.targets.torch.source import SourceTarget
 from sooner.targets.torch.target import TorchTarget
 
@@ -91,8 +92,9 @@ def load(
     config = models.read_config(files.folder)
     refuse_state(config, str(files.folder))
     pair = bool(getattr(config, "is_encoder_decoder", False))
+    listens = pair and hears(config)
     if pair:
-        refuse_audio(config, str(files.folder))
+        refuse_encoder(config, str(files.folder))
         refuse_options({"strict": strict, "compile": compile, "taps": taps, "adapter": adapter})
     eyes = has_eyes(config, files.folder) and not pair
     sees = eyes and not (strict or compile or taps)
@@ -103,10 +105,16 @@ def load(
     if quantisation is not None:
         named["quantization"] = str(quantization or "the model's own")
     model = models.load_model(
-        files.folder, device=where, dtype=dtype, quantisation=quantisation, adapter=adapter, kind=_kind(pair, sees)
+        files.folder,
+        device=where,
+        dtype=dtype,
+        quantisation=quantisation,
+        adapter=adapter,
+        kind=_kind(pair, sees, listens),
     )
     if pair:
-        return adopt_pair(model, plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
+        both = partial(adopt_sound, folder=files.folder) if listens else adopt_pair
+        return both(model, plan=plan, name=files.sha256, named=named, log=log, recall=recall, remember=remember)
     target = (partial(adopt_sight, folder=files.folder) if sees else adopt)(
         model,
         plan=plan,
@@ -132,7 +140,9 @@ def _use(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _kind(pair: bool, sees: bool) -> Any:
+def _kind(pair: bool, sees: bool, listens: bool) -> Any:
+    if listens:
+        return transformers.AutoModelForSpeechSeq2Seq
     if pair:
         return transformers.AutoModelForSeq2SeqLM
     return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
@@ -156,17 +166,17 @@ def _plan(
         device=str(where),
         available=devices.free_bytes(where, available),
         weights=int(models.weight_bytes(files.folder) * scale),
-        token_bytes=_token_bytes(config, dtype.itemsize),
+        token_bytes=_token_bytes(config, dtype.itemsize, min(files.context, limit or files.context)),
         context=files.context,
         limit=limit,
         slots=slots,
     )
 
 
-def _token_bytes(config: Any, itemsize: int) -> int:
+def _token_bytes(config: Any, itemsize: int, context: int) -> int:
     """Bytes of one token's entries in all layers."""
     if getattr(config, "is_encoder_decoder", False):
-        return token_bytes(config, itemsize)
+        return token_bytes(config, itemsize, context)
     text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads

@@ -27,7 +27,15 @@ from sooner.targets.torch.taps import Taps
 from sooner.targets.torch.target import TorchTarget
 from sooner.types import Logits
 
-__all__ = ["adopt_pair", "refuse_audio", "refuse_options", "token_bytes"]
+__all__ = [
+    "adopt_decoder",
+    "adopt_pair",
+    "hears",
+    "refuse_encoder",
+    "refuse_options",
+    "token_bytes",
+    "token_id",
+]
 
 Say = Callable[[str], None]
 _FAR = 4096
@@ -40,44 +48,61 @@ def refuse_options(given: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{wanted[0]} is for decoder-only models, not for an encoder-decoder: drop it", wanted[0])
 
 
-def refuse_audio(config: Any, name: str) -> None:
-    """Raises `UnsupportedModel` for an encoder that reads no tokens (Whisper's, Pix2Struct's)."""
-    if type(config) not in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+def refuse_encoder(config: Any, name: str) -> None:
+    """Raises `UnsupportedModel` for an encoder that reads neither tokens nor sound as Whisper's does."""
+    if type(config) not in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING and not hears(config):
         raise UnsupportedModel(
-            f"{name} has an encoder that reads sound or pictures, sooner's read text; use a model such as T5 or BART"
+            f"{name} has an encoder that reads what sooner does not prepare; use a model such as T5, BART or Whisper"
         )
 
 
-def token_bytes(config: Any, itemsize: int) -> int:
-    """Bytes of one token's entries in the decoder."""
+def hears(config: Any) -> bool:
+    """Whether the model's encoder reads sound as Whisper's does."""
+    return type(config) in transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING and config.model_type == "whisper"
+
+
+def token_bytes(config: Any, itemsize: int, context: int) -> int:
+    """Bytes of one token's entries in the decoder, of texts of ``context`` tokens; a sound's are shared out to them."""
     layers = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
     heads = getattr(config, "decoder_attention_heads", None) or config.num_attention_heads
     width = getattr(config, "d_kv", None) or config.hidden_size // heads
-    return int((layers or config.num_hidden_layers) * heads * width * 2 * itemsize)
+    share = 1 + config.max_source_positions / context if hears(config) else 1
+    return int((layers or config.num_hidden_layers) * heads * width * 2 * itemsize * share)
 
 
-def adopt_pair(
+def adopt_pair(model: Any, plan: MemoryPlan, **options: Any) -> SourceTarget:
+    """A target over ``model``, as `adopt_decoder`, whose sources are text."""
+    config = model.config
+    end, first = token_id(model, "eos_token_id"), token_id(model, "decoder_start_token_id")
+    longest = int(getattr(config, "max_position_embeddings", None) or _FAR)
+    length = min(LENGTH, longest, plan.context)
+    given = torch.tensor([_random(config.vocab_size, length)], device=model.device)
+    decoder, port = adopt_decoder(model, plan, {"input_ids": given}, **options)
+    return SourceTarget(decoder, port.encode, end=end, first=first, longest=longest)
+
+
+def adopt_decoder(
     model: Any,
     plan: MemoryPlan,
+    given: Mapping[str, Any],
     *,
     name: str,
     named: Mapping[str, str],
     log: Say | None,
     recall: Callable[[str], Mapping[str, Any] | None],
     remember: Callable[[str, dict[str, Any]], None],
-) -> SourceTarget:
-    """A target over ``model``, which lies on its device in evaluation mode; its decoder's attention layers are ours
-    from now on. Options as for `adopt.adopt`. Raises `UnsupportedModel` where it cannot be driven over our cache."""
-    config, where, dtype = model.config, model.device, next(model.parameters()).dtype
-    end, first = _id(config, model, "eos_token_id"), _id(config, model, "decoder_start_token_id")
-    longest = int(getattr(config, "max_position_embeddings", None) or _FAR)
-    source, text, rows = _whole(model, config.vocab_size, min(LENGTH, longest, plan.context))
+) -> tuple[TorchTarget, EncoderPort]:
+    """A target over the decoder of ``model``, which lies on its device in evaluation mode, and the port that runs both
+    halves; the decoder's attention layers are ours from now on. ``given``: inputs of the encoder, which it is checked
+    with. Options as for `adopt.adopt`. Raises `UnsupportedModel` where it cannot be driven over our cache."""
+    where, dtype = model.device, next(model.parameters()).dtype
+    text, rows = _whole(model, given, min(LENGTH, plan.context))
     packed = where.type == "cpu" and not getattr(model, "is_quantized", False) and can_pack(dtype)
     packed = packed and pack_linears(model) > 0
     port = EncoderPort(model)
     port.connect()
     runner = CrossRunner(port, KVTensors(plan.slots, plan.context), where, RowRule(4, 4), Taps(model, (), 0))
-    runner.spare = port.encode(source)
+    runner.spare = port.entries(port.states(given))
     fingerprint = {
         "model": name,
         "engine": f"torch {torch.__version__}, transformers {transformers.__version__}",
@@ -97,27 +122,31 @@ def adopt_pair(
     decoder.slots.purge()
     if log and not decoder.row_invariant:
         log("rows depend on how they are scored on this device: texts are equal up to numeric near-ties only")
-    return SourceTarget(decoder, port.encode, end=end, first=first, longest=longest)
+    return decoder, port
 
 
-def _whole(model: Any, vocab_size: int, length: int) -> tuple[list[int], tuple[int, ...], Logits]:
-    """A source, a text, and the model's own rows of it. Raises `UnsupportedModel`."""
-    rng = np.random.default_rng(7)
-    source, text = (rng.integers(0, vocab_size, length).tolist() for _ in range(2))
+def _whole(model: Any, given: Mapping[str, Any], length: int) -> tuple[tuple[int, ...], Logits]:
+    """A text, and the model's own rows of it behind what the encoder is ``given``. Raises `UnsupportedModel`."""
+    text = _random(model.config.vocab_size, length, seed=8)
     with torch.inference_mode():
         try:
-            given = [torch.tensor([ids], device=model.device) for ids in (source, text)]
-            rows = model(input_ids=given[0], decoder_input_ids=given[1], use_cache=False).logits[0]
+            read = torch.tensor([text], device=model.device)
+            rows = model(**given, decoder_input_ids=read, use_cache=False).logits[0]
         except Exception as error:
             raise UnsupportedModel(
-                f"the model cannot read a source of {length} tokens ({one_line(error)}); use another model"
+                f"the model cannot read a source and a text of {length} tokens ({one_line(error)}); use another model"
             ) from error
-    return source, tuple(text), rows.float().cpu().numpy()
+    return tuple(text), rows.float().cpu().numpy()
 
 
-def _id(config: Any, model: Any, name: str) -> int:
-    """The first token id of that name, of the generation's settings or the model's."""
-    for settings in (getattr(model, "generation_config", None), config):
+def _random(vocab_size: int, length: int, seed: int = 7) -> list[int]:
+    tokens: list[int] = np.random.default_rng(seed).integers(0, vocab_size, length).tolist()
+    return tokens
+
+
+def token_id(model: Any, name: str) -> int:
+    """The first token id of that name, of the generation's settings or the model's. Raises `UnsupportedModel`."""
+    for settings in (getattr(model, "generation_config", None), model.config):
         value = getattr(settings, name, None)
         value = value[0] if isinstance(value, list) and value else value
         if isinstance(value, int):
