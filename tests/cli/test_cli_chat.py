@@ -77,6 +77,8 @@ def test_ctrl_c_stops_the_answer_not_the_program(tmp_path: Path) -> None:
     [
         (b"/bogus\n", "/help lists them"),
         (b"/save\n", "needs a file name"),
+        (b"/image\n", "needs a file"),
+        (b"/image cat.png\n", "this model takes no images"),
         (b"/save /no/such/folder/x\n", "cannot be written"),
         (b"/retry\n", "write a message first"),
         (b"/stats\n", "write a message first"),

@@ -239,3 +239,26 @@ def test_a_rules_options_reach_it_and_bad_ones_are_refused_before_anything_is_lo
         result = invoke(*arguments, bad, load=toy)
         assert (result.code, result.out, toy.loads) == (2, "", 0)
         assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--image", "{there}"), "this model takes no images: leave them out"),
+        (("--image", "{missing}"), "there is no picture"),
+        (("--image", "data:image/png,x"), "data URL must be"),
+        (("--image", "https://example.org/cat.png"), "fetches no pictures"),
+        (("--image", "{there}", "--raw"), "--raw continues the text as it stands and has no place for --image"),
+    ],
+)
+def test_pictures_that_cannot_be_shown_are_refused_in_a_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    toy, there = Toy(), tmp_path / "a.png"
+    there.write_bytes(b"a picture")
+    given = [word.format(there=there, missing=tmp_path / "b.png") for word in arguments]
+    result = invoke("run", "abc", *given, load=toy)
+    assert result.code == 2
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert toy.loads == (said.startswith("this model"))  # what can be known without a model is said without one

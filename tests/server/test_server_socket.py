@@ -323,6 +323,7 @@ REFUSED = [
     (("serve", "--draft", "ngrm"), "did you mean ngram"),
     (("serve", "--port", "99999"), "--port"),
     (("serve", "--max-body", "1"), "--max-body"),
+    (("serve", "--pictures", "/no/such/folder"), "is no folder"),
 ]
 
 

@@ -57,6 +57,47 @@ def png(seed: int, width: int = 40, height: int = 24) -> bytes:
     return file.getvalue()
 
 
+def letters(codec: Any) -> list[int]:
+    """Tokens of a few letters: texts of these alone are tokenised as they were written."""
+    return [int(token) for token in codec.encode("abc", bos=False)]
+
+
+def asking(*pictures: Any, text: str = "what is it it is it") -> list[dict[str, Any]]:
+    """A user's message that shows ``pictures``."""
+    parts = [{"type": "image", "image": picture} for picture in pictures]
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
+
+
+def opened_engine(folder: Path, target: Any, **options: Any) -> Any:
+    """An engine over ``target``, whose cache is empty, with the tokenizer and template of ``folder``."""
+    from sooner.chat import ChatTemplate
+    from sooner.engine import Engine
+    from sooner.prompt import PictureTemplate
+    from sooner.text import Tokenizer
+
+    target.slots.purge()
+    codec = Tokenizer.load(folder)
+    template = PictureTemplate(ChatTemplate((folder / "chat_template.jinja").read_text()), target, codec)
+    return Engine(target, codec, template=template, name="sight", **options)
+
+
+def build_words(sight: Path, folder: Path) -> Path:
+    """The language model of the model in ``sight``, and its tokenizer, as a model for text alone."""
+    import transformers
+
+    whole = transformers.AutoModelForImageTextToText.from_pretrained(sight)
+    config = whole.config.get_text_config()
+    if config.model_type != "llama":  # Qwen2-VL's, which places text as Qwen2 does
+        shape = {key: getattr(config, key) for key in _TEXT}
+        config = transformers.Qwen2Config(**shape)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model.model.load_state_dict(whole.get_decoder().state_dict())
+    model.lm_head.load_state_dict(whole.lm_head.state_dict())
+    model.save_pretrained(folder)
+    _tokenizer("llava").save_pretrained(folder)
+    return folder
+
+
 def build_sight(family: str, folder: Path, seed: int = 0) -> Path:
     """A model of ``family`` in ``folder``, with weights so wide that its rows are sharp."""
     import torch
