@@ -1,8 +1,9 @@
 """A SIMULATION, not a measurement: many replicas, conversations of several turns, and where their turns go.
 
-    python benchmarks/affinity_simulation.py                     arrivals at random (Poisson)
-    python benchmarks/affinity_simulation.py --arrivals FILE     arrivals as recorded: a CSV with TIMESTAMP,
-                                                                 ContextTokens and GeneratedTokens, as Azure publishes
+    python benchmarks/affinity_simulation.py                     arrivals of data/azure-conversations.csv, as recorded
+    python benchmarks/affinity_simulation.py --arrivals FILE     of another such file: TIMESTAMP, ContextTokens and
+                                                                 GeneratedTokens, as Azure publishes them
+    python benchmarks/affinity_simulation.py --arrivals poisson  arrivals at random
 
 The routing is the deployment's own function; replicas are queues with as many places as they decode side by side, and
 their passes take longer the more places are taken. To what conversations a trace's requests belong was not recorded:
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import csv
 import heapq
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +22,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from common import keep
+
 from sooner.integrations.ray_affinity import ranked
 
+TRACE = Path(__file__).parent / "data" / "azure-conversations.csv"
 PLACES = 8
 PASS_S, PASS_MORE_S, PREFILL_S = 0.010, 0.0015, 0.0006
 """Seconds of a pass with one text, of each further text in it, and of a prompt token that is not in the cache. They are
 assumptions of the simulation, of the size of a small model's on a few cores."""
+
+RULES = {"affinity": (PLACES, PLACES // 4), "patient": (PLACES, PLACES), "load": (0, 0), "hash": (10**9, 0)}
+"""What `ranked` is told of (places, slack): as deployed; a longer queue at home; the shortest queue; home, whatever
+its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +106,13 @@ def conversations(number: int, follow: float, rng: random.Random) -> Iterator[tu
 
 
 def simulate(arrivals: Sequence[Arrival], rule: str, rate: float, *, replicas: int, follow: float) -> dict[str, float]:
-    """Where requests go under a rule: "affinity", "load" (the shortest queue) or "hash" (home, whatever its queue).
+    """Where requests go under a rule of `RULES`.
 
     ``rate``: how many times as fast as recorded the requests come.
     """
     rng = random.Random(0)
     fleet = Fleet({f"replica {i}": 0 for i in range(replicas)})
-    places = {"affinity": PLACES, "load": 0, "hash": 10**9}[rule]
-    slack = PLACES // 4 if rule == "affinity" else 0
+    places, slack = RULES[rule]
     homes: dict[str, str] = {}
     stayed = followed = 0
     firsts, busy = [], []
@@ -144,30 +150,30 @@ def rate_for(arrivals: Sequence[Arrival], load: float, replicas: int, follow: fl
 
 
 def main() -> None:
-    """Print a table, and JSON with --json."""
+    """Print a table and keep it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arrivals", type=Path)
-    parser.add_argument("--replicas", type=int, default=16)
+    parser.add_argument("--arrivals", default=str(TRACE), metavar="FILE", help="a trace, or poisson")
+    parser.add_argument("--replicas", type=int, default=8)
     parser.add_argument("--requests", type=int, default=2000, help="at most")
     parser.add_argument("--follow", type=float, default=0.7, help="share of requests that follow on another")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--name", default="affinity-simulation", help="the result's (default: affinity-simulation)")
     given = parser.parse_args()
-    arrivals = recorded(given.arrivals) if given.arrivals else drawn(given.requests, random.Random(1))
+    poisson = given.arrivals == "poisson"
+    arrivals = drawn(given.requests, random.Random(1)) if poisson else recorded(Path(given.arrivals))
     arrivals = arrivals[: given.requests]
     found: list[dict[str, Any]] = []
     for load in (0.25, 0.5, 0.75, 0.9):
         rate = rate_for(arrivals, load, given.replicas, given.follow)
-        for rule in ("affinity", "load", "hash"):
+        for rule in RULES:
             figures = simulate(arrivals, rule, rate, replicas=given.replicas, follow=given.follow)
             found.append({"asked": load, "rule": rule, **figures})
-    if given.json:
-        print(json.dumps({"simulation": True, "arrivals": str(given.arrivals or "poisson"), "rows": found}, indent=1))
-        return
     print(f"SIMULATION: {given.replicas} replicas, {len(arrivals)} requests")
     print("| load | rule | follow-up turns at home | mean TTFT | p95 TTFT |\n|---|---|---|---|---|")
     for row in found:
         line = f"| {row['load']:.0%} | {row['rule']} | {row['stayed']:.1%} "
         print(f"{line}| {1e3 * row['ttft_mean_s']:.0f} ms | {1e3 * row['ttft_p95_s']:.0f} ms |")
+    told = {"arrivals": Path(given.arrivals).name, "requests": len(arrivals), "replicas": given.replicas}
+    print(keep(given.name, {"simulation": True, "options": {**told, "follow": given.follow}, "rows": found}))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""docs/benchmarks.md and docs/theory.md from their templates and the committed results.
+"""docs/benchmarks.md, docs/scaling.md and docs/theory.md from their templates and the committed results.
 
 A template is the document with figures left out: ``{{core-memory: run_peak_mb | .0f}}`` is a number of
 results/core-memory.json in Python's format. Keys of a path are set apart by " / ", and ``[category=qa]`` picks from a
 list; ``| x`` writes a ratio with its interval, ``| percent`` and ``| machine`` what they say. ``{{> NAME}}`` is a table
 made here. A figure that is not in the results is an error: what a document says was measured.
 
-    python benchmarks/report.py            write both documents
+    python benchmarks/report.py            write the documents
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from common import RESULTS
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = Path(__file__).parent / "templates"
-DOCUMENTS = ("benchmarks.md", "theory.md")
+DOCUMENTS = ("benchmarks.md", "scaling.md", "theory.md")
 
 _FIGURE = re.compile(r"\{\{\s*([\w.-]+)\s*:\s*(.+?)\s*\|\s*([^|{}]+?)\s*\}\}")
 _TABLE = re.compile(r"\{\{>\s*([\w-]+)\s*\}\}")
@@ -151,6 +151,28 @@ def _lengths(results: Path) -> str:
     return "\n\n".join(parts)
 
 
+def _simulation(results: Path) -> str:
+    """Rules of routing at two loads."""
+    names = {
+        "affinity": "affinity (ours)",
+        "patient": "affinity, the home's queue longer by a batch at most",
+        "load": "shortest queue",
+        "hash": "home, whatever its queue",
+    }
+    head = ["rule", "load", "follow-up turns at home", "mean time to first token", "95 % within"]
+    body = [
+        [
+            names[row["rule"]],
+            f"{row['load']:.0%}",
+            f"{row['stayed']:.0%}",
+            *(f"{1e3 * row[name]:.0f} ms" for name in ("ttft_mean_s", "ttft_p95_s")),
+        ]
+        for row in _read(results / "affinity-simulation.json")["rows"]
+        if row["asked"] in (0.5, 0.75)
+    ]
+    return _table(head, body)
+
+
 def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(cells)} |" for cells in (head, *body)]
     return "\n".join([lines[0], f"|{'---|' * len(head)}", *lines[1:]])
@@ -162,13 +184,14 @@ ACCEPTANCE = "acceptance by drafter and temperature"
 DRAWN = {"speed": "speed-up by length, predicted and measured", "work": "operations and weight reads"}
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "peers": _peers,
+    "simulation": _simulation,
     "theory-acceptance": _acceptance,
     "theory-lengths": _lengths,
 }
 
 
 def main() -> None:
-    """Write both documents."""
+    """Write the documents."""
     for name in DOCUMENTS:
         (ROOT / "docs" / name).write_text(rendered(name), encoding="utf-8")
 
