@@ -88,6 +88,11 @@ def test_the_file_of_one_process(tmp_path: Path) -> None:
     again = ("batch", str(prompts), "-o", str(out), *options, "--ray", "--resume")
     assert invoke(*again, load=Toy()).code == 1
     assert [json.loads(line)["text"] for line in out.read_text().splitlines()] == [one[2] for one in found[0]]
+    whole = out.read_text()
+    assert invoke(*again, load=Toy()).code == 1  # nothing is left to do
+    refused = invoke(*again, "--top-k", "3", load=Toy())
+    assert (refused.code, "under other options" in refused.err) == (2, True), refused.err
+    assert out.read_text() == whole
 
 
 def test_a_line_that_kills_whoever_answers_it_is_dead_and_its_neighbours_are_not() -> None:

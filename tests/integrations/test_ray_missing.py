@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from commandline import invoke
 from sooner.errors import InvalidRequest, MissingExtra, ModelNotFound
+from sooner.integrations import ray_cluster
 from sooner.integrations.ray_cluster import _reach, demand_ray, failed, out_of_memory, reason
 
 INSTALL = 'pip install "sooner[ray]"'
@@ -50,13 +52,44 @@ def test_an_address_that_is_none(address: str) -> None:
         _reach(address)
 
 
+def answering(sock: socket.socket, said: bytes) -> threading.Thread:
+    """Somebody who says one thing to whoever comes first."""
+
+    def answer() -> None:
+        caller, _ = sock.accept()
+        with caller:
+            caller.recv(100)
+            caller.sendall(said)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return thread
+
+
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_nobody_answers(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
+        answered = answering(sock, bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # as a server of gRPC does
         _reach(f"{scheme}127.0.0.1:{port}")
+        answered.join()
     with pytest.raises(InvalidRequest, match="ray start --head"):
         _reach(f"{scheme}127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"SSH"])
+def test_an_address_where_something_else_answers(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        answered = answering(sock, said)
+        with pytest.raises(InvalidRequest, match="what answers there is not Ray"):
+            _reach(f"127.0.0.1:{sock.getsockname()[1]}")
+        answered.join()
+
+
+def test_an_address_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "_ANSWER_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as sock, pytest.raises(InvalidRequest, match="timed out"):
+        _reach(f"127.0.0.1:{sock.getsockname()[1]}")
 
 
 @pytest.mark.parametrize("address", ["", "auto", "local"])

@@ -40,6 +40,7 @@ def test_the_same_seed_is_the_same_text_whichever_replica_answers(quick: Deploym
     with quick.client() as client:
         for user in range(12):  # each may have another replica
             response = quick.chat(client, "abcab", max_tokens=40, user=f"caller {user}")
+            assert len(response.headers.get_list("x-request-id")) == 1
             texts.setdefault(response.headers["x-sooner-replica"], set()).add(answer(response))
     assert len(texts) == 2
     engine = open_toy()

@@ -212,14 +212,15 @@ class Asked:
 
     def on_ray(self, answers: Answers, jobs: Iterator[Job | Dead], replicas: int) -> Iterator[Written | Dead]:
         """The answers of ``replicas`` engines on Ray. The files are opened once an engine has said what it is."""
-        from sooner.jobs.ray import Plan, answer_on_ray
+        from sooner.jobs.ray import Plan, answer_on_ray, identity_on_ray
 
         cpus = float(self.options.threads or max(1, (os.cpu_count() or 1) // replicas))
         opening = remote_engine(self.context.obj, self.options, cpus, max_running=self.batch)
         plan = Plan(opening, self.run, written, self.sampling, ahead=8 * self.batch, options={"raw": self.raw})
         waiting: list[Dead] = []  # lines that could not be read, before the first that was answered
         begun = False
-        for outcome in answer_on_ray(plan, jobs, replicas=replicas, cpus=cpus, verbose=self.options.verbose):
+        verbose = self.options.verbose
+        for outcome in answer_on_ray(plan, jobs, replicas=replicas, cpus=cpus, verbose=verbose):
             if not begun and not outcome.run:
                 waiting.append(outcome.value)
                 continue
@@ -229,7 +230,7 @@ class Asked:
                 yield from waiting
             yield outcome.value
         if not begun:
-            answers.begin(answers.place.run)
+            answers.begin(identity_on_ray(plan, cpus=cpus, verbose=verbose))
             yield from waiting
 
 

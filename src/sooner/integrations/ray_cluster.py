@@ -18,6 +18,13 @@ __all__ = ["connect", "demand_ray", "failed", "out_of_memory", "reason"]
 _STORE_BYTES = 200_000_000
 """Of shared memory for what passes between processes: requests and answers are small."""
 
+_ANSWER_S = 5.0
+"""Seconds in which a cluster must say a word."""
+
+_SETTINGS = 4
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+"""How a client of gRPC begins: with a frame of settings. Whoever speaks it answers with one (RFC 9113, 3.4)."""
+
 _FAILED = "sooner cannot start an engine: "
 """What stands before the reason, by which it is found again in all that Ray says."""
 
@@ -63,16 +70,26 @@ def connect(cpus: float, *, verbose: bool = False) -> bool:
 
 
 def _reach(address: str) -> None:
-    """Ray itself waits long for an address that is wrong."""
+    """Ray itself waits long for an address that is wrong, and without end where something else answers."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in ("", "auto", "local"):
         return
     if not host or not port.isdecimal():
         raise InvalidRequest(f"RAY_ADDRESS is {address!r}: write HOST:PORT, auto or local", "replicas")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S) as sock:
+            if os.environ.get("RAY_USE_TLS", "").lower() not in ("1", "true") and not _speaks_grpc(sock):
+                raise _nobody(address, "what answers there is not Ray")
     except (OSError, OverflowError) as error:
         raise _nobody(address, one_line(error)) from None
+
+
+def _speaks_grpc(sock: socket.socket) -> bool:
+    sock.sendall(_HELLO)
+    said = b""
+    while len(said) < 4 and (more := sock.recv(64)):
+        said += more
+    return said[3:4] == bytes([_SETTINGS])
 
 
 def _nobody(address: str, reason: str) -> InvalidRequest:

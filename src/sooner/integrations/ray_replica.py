@@ -23,6 +23,9 @@ __all__ = ["REPLICA_HEADER", "Replica"]
 REPLICA_HEADER = b"x-sooner-replica"
 """The header that says which replica answered."""
 
+_NAMED = b"x-request-id"
+"""The header that Ray's own door adds to every reply: the caller's, else one that Ray's logs know."""
+
 
 class Replica:
     """The deployment that holds an engine. Its constructor returns once the model is there."""
@@ -69,7 +72,8 @@ class Replica:
         try:
             while (message := await messages.get()) is not None:
                 if message["type"] == "http.response.start":
-                    message["headers"] = [*message["headers"], (REPLICA_HEADER, self._name.encode())]
+                    headers = [pair for pair in message["headers"] if pair[0].lower() != _NAMED]
+                    message["headers"] = [*headers, (REPLICA_HEADER, self._name.encode())]
                 yield message
             task.result()
         finally:

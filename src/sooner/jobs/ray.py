@@ -19,7 +19,7 @@ from sooner.jobs.lines import Dead, Job
 from sooner.jobs.work import Answered, answer_all
 from sooner.types import Sampling
 
-__all__ = ["Outcome", "Plan", "answer_on_ray"]
+__all__ = ["Outcome", "Plan", "answer_on_ray", "identity_on_ray"]
 
 _TRIES = 3
 """Times that a block is given to an actor, should actors die of it; then its jobs are tried one by one, once."""
@@ -84,6 +84,28 @@ def answer_on_ray(
             import ray
 
             ray.shutdown()
+
+
+def identity_on_ray(plan: Plan, *, cpus: float = 1.0, verbose: bool = False) -> str:
+    """What an engine of the cluster identifies itself with, where no job is there to be answered. Raises `MissingExtra`
+    without Ray, `InvalidRequest` without a cluster, and `TargetError` if the engine does not start."""
+    demand_ray("sooner batch --ray", "ray.data")
+    started = connect(cpus, verbose=verbose)
+    import ray
+    from ray.exceptions import RayError
+
+    try:
+        return str(ray.get(ray.remote(num_cpus=cpus, max_retries=_TRIES)(_identity).remote(plan)))
+    except RayError as error:
+        raise TargetError(reason(str(error))) from error
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _identity(plan: Plan) -> str:
+    """Where the engine is."""
+    return _Worker(plan).run
 
 
 def _ordered(plan: Plan, asked: Sequence[Job], replicas: int, cpus: float) -> Generator[Outcome, None, None]:
@@ -161,11 +183,11 @@ class _Worker:
             self._engine = plan.open_engine()
         except Exception as error:
             raise failed(error) from None
-        self._run = plan.identify(self._engine)
+        self.run = plan.identify(self._engine)
 
     def __call__(self, block: Mapping[str, Any]) -> dict[str, Any]:
         plan = self._plan
         jobs = [pickle.loads(job) for job in block["job"]]
         outcomes = answer_all(self._engine, jobs, plan.sampling, ahead=plan.ahead, **plan.options)
         values = [outcome if isinstance(outcome, Dead) else plan.written(outcome) for outcome in outcomes]
-        return {"number": block["number"], "value": [pickle.dumps((self._run, value)) for value in values]}
+        return {"number": block["number"], "value": [pickle.dumps((self.run, value)) for value in values]}
