@@ -13,6 +13,7 @@ import argparse
 import json
 import random
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from common import keep, prompts
@@ -201,6 +203,9 @@ def main() -> None:
     for part in given.parts or parts:
         if part not in parts:
             parser.error(f"no part {part!r}: {', '.join(parts)}")
+        if part != "batch" and find_spec("ray") is None:
+            print(f'{part} needs pip install "sooner[ray]"; it is not measured', file=sys.stderr)
+            continue
         arguments = argparse.Namespace(**vars(given) | {"parts": part, "tokens": given.tokens or _TOKENS[part]})
         result = {"options": vars(arguments), **parts[part](arguments)}
         print(json.dumps(result, indent=1))
