@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from sooner.errors import InvalidRequest
+from sooner.errors import ContextOverflow, InvalidRequest
 from sooner.pictures import PictureToken, take_pictures
 from sooner.protocols import Encoding, Hearing, Seeing, Target
 from sooner.sounds import SoundToken, dictation
@@ -60,7 +60,8 @@ class _Reads(Protocol):
 class PictureTemplate:
     """The template of a model that looks at pictures: ``template`` renders, ``target`` sees what messages show.
 
-    Raises `InvalidRequest` where the text has more or fewer places for pictures than there are pictures.
+    Raises `InvalidRequest` where the text has more or fewer places for pictures than there are pictures,
+    `ContextOverflow` where these are too many.
     """
 
     def __init__(self, template: Template, target: Seeing, codec: TextCodec) -> None:
@@ -89,8 +90,16 @@ class PictureTemplate:
                 "or a mark written as text, decides where they go; give each in a user's message",
                 "messages",
             )
-        spread = [self._target.see(next(rest)) if token == mark else [token] for token in tokens]
-        return [token for piece in spread for token in piece]
+        spread: list[int] = []
+        for token in tokens:
+            spread += self._target.see(next(rest)) if token == mark else [token]
+            if token == mark and len(spread) > self._target.context:  # before more pictures are encoded in vain
+                raise ContextOverflow(
+                    f"the context holds {self._target.context} tokens and the conversation with its {len(pictures)} "
+                    "images has more: show fewer or smaller ones",
+                    "messages",
+                )
+        return spread
 
 
 class SoundTemplate:

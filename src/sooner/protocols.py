@@ -134,6 +134,11 @@ class Seeing(Protocol):
     """What a target that looks at pictures offers besides: their tokens, each a `sooner.pictures.PictureToken`."""
 
     @property
+    def context(self) -> int:
+        """As `Target.context`."""
+        ...
+
+    @property
     def picture_mark(self) -> int:
         """The token by which a text says that a picture belongs there."""
         ...
