@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.types import Draft, Probabilities, Rows, Sampling, Source, Step, Verdict, Work
+from sooner.types import NO_BANS, Bans, Draft, Probabilities, Rows, Sampling, Source, Step, Verdict, Work
 
 if TYPE_CHECKING:
     from sooner.waves import Sound
@@ -223,7 +223,7 @@ class Context:
     None: ranking candidates by E/q then agrees with the target more often. ``coins`` is set when the verifier is a
     ratio rule that profits from sampled drafts; it is independent of the verifier's own. ``salt``: what was learned
     from a sequence must not be proposed to one of another salt. ``sounds``: the tokens of sounds that ``tokens`` stand
-    behind (`sooner.sounds.SoundToken`), for a model that listens.
+    behind (`sooner.sounds.SoundToken`), for a model that listens. ``bans``: what the target does not write.
     """
 
     id: int
@@ -236,6 +236,7 @@ class Context:
     coins: Coins | None = None
     salt: str = ""
     sounds: Sequence[int] = ()
+    bans: Bans = NO_BANS
 
 
 class Drafter(Protocol):

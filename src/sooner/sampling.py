@@ -118,7 +118,7 @@ class Processor:
         self._ends = sorted(t for t in {*self._eos, *sampling.stop_token_ids} if 0 <= t < vocab_size)
         self._bad_words = tuple(tuple(word) for word in bad_words if word)
         self._history: list[int] = list(prompt) if self._bad_words else []
-        self._bans = bans
+        self.bans = bans
         self._counts: Counter[int] = Counter()
         self._emitted = 0
         self._bias = _bias_arrays(sampling.logit_bias, vocab_size)
@@ -210,10 +210,10 @@ class Processor:
             logits[ids] -= s.presence_penalty + s.frequency_penalty * times
 
     def _banned(self, path: Sequence[int]) -> list[int]:
-        banned = list(self._bans.never)
+        banned = list(self.bans.never)
         at = self._emitted + len(path)
         if at == 0:
-            banned += self._bans.first
+            banned += self.bans.first
         if at < self.sampling.min_tokens:
             banned += self._ends
         for word in self._bad_words:

@@ -118,6 +118,7 @@ class Sequence:
             coins=StepCoins(self.seed, self.steps, Domain.DRAFT) if random and not coupled else None,
             salt=self.request.salt,
             sounds=self._sounds,
+            bans=self._processor.bans,
         )
 
     def constrained(self, draft: Draft, budget: int) -> Draft:

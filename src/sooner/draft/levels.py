@@ -270,4 +270,5 @@ class Processors:
             seed=0,
             prompt=tuple(context.tokens[: context.prompt_length]),
             eos_ids=self._eos_ids,
+            bans=context.bans,
         )

@@ -14,7 +14,7 @@ from sooner.draft.options import at_least
 from sooner.draft.translate import Translated
 from sooner.draft.vocabulary import Pair, Same, first_difference, meaning, shared_tokens
 from sooner.errors import DraftError
-from sooner.protocols import Context, Encoding, Target
+from sooner.protocols import Context, Encoding, Hearing, Target
 from sooner.text import TextCodec
 from sooner.types import EMPTY_DRAFT, Draft, Rows, Step
 
@@ -74,10 +74,12 @@ class ModelDrafter:
         self._width = at_least(1, width=width)
         self._account = Account(self.name, self._max) if thrifty else None
         pair = Pair(target, codec, *open_model(path))
+        if isinstance(pair.model, Hearing) and not isinstance(target, Hearing):
+            raise DraftError("the draft model writes down sounds and the target takes none: use another draft model")
         self._levels = Levels(pair.model, self.name)
         self._road, what = self._choose(vocabulary, pair)
         say(f"draft model {path}: {what}; context {pair.model.context} of the target's {target.context} tokens")
-        if isinstance(target, Encoding):
+        if isinstance(target, Encoding) and isinstance(pair.model, Encoding):
             say(f"draft model {path}: {_encoder(target.share_encoder(pair.model))}")
 
     def reach(self, context: Context) -> float:
@@ -116,6 +118,11 @@ class ModelDrafter:
             )
         if at is None and vocabulary in ("auto", "same"):
             return _SameRoad(self._levels, pair, self._width), "the target's vocabulary"
+        if isinstance(pair.model, Hearing):
+            raise DraftError(
+                "a draft model that writes down sounds needs the target's vocabulary, and has another: use one of its "
+                "own family, with vocabulary=same or auto"
+            )
         pairs = shared_tokens(pair.ours, pair.theirs)
         shared = int((pairs >= 0).sum())
         if vocabulary == "tokens" and shared == 0:
@@ -140,6 +147,8 @@ class _SameRoad:
         self._processors = Processors(pair.target.vocab_size, pair.ours.eos_ids)
         self._eos_ids = pair.ours.eos_ids
         self._width = width
+        self._hears = isinstance(pair.model, Hearing)
+        self._context = pair.model.context
 
     def propose(self, contexts: Sequence[Context], depths: Sequence[int]) -> list[Draft]:
         return self._levels.propose([self._job(*asked) for asked in zip(contexts, depths, strict=True)])
@@ -151,5 +160,8 @@ class _SameRoad:
 
     def _job(self, context: Context, depth: int) -> Job:
         known, processor = self._tongue.known(context.tokens), self._processors.read(context)
+        if self._hears:  # a text that it has no room for cannot be read through a window: the sound is in front
+            known = [*context.sounds, *known]
+            depth = depth if len(known) <= self._context else 0
         ends: frozenset[int] = frozenset() if context.sampling.ignore_eos else self._eos_ids
         return Job(context, known, self._tongue, processor, depth, self._width, ends)

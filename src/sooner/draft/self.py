@@ -35,7 +35,9 @@ class SelfDrafter:
 
     def propose(self, contexts: Sequence[Context]) -> list[Draft]:
         """A chain per context, drafted side by side."""
-        jobs = [Job(c, c.tokens, self._tongue, self._processors.read(c), self._max) for c in contexts]
+        known = [[*c.sounds, *c.tokens] if c.sounds else c.tokens for c in contexts]
+        read = self._processors.read
+        jobs = [Job(c, k, self._tongue, read(c), self._max) for c, k in zip(contexts, known, strict=True)]
         return [replace(draft, confidence=(1.0,) * len(draft)) for draft in self._levels.propose(jobs)]
 
     def observe(self, step: Step, rows: Rows) -> None:

@@ -19,7 +19,7 @@ from sooner.draft.retokenise import Retokeniser
 from sooner.draft.transcript import Transcript
 from sooner.draft.vocabulary import Pair, Same
 from sooner.protocols import Context
-from sooner.types import Draft, Logits, Sampling, Step
+from sooner.types import NO_BANS, Draft, Logits, Sampling, Step
 
 __all__ = ["Shared", "Translated"]
 
@@ -92,7 +92,7 @@ class Translated:
             processor = self._processors.read(context)
             return Job(context, known, self._shared, processor, depth, self._width, ends)
         noise = None if context.noise is None else self._retokeniser.noise(context)
-        freely = replace(context, noise=noise, coins=None, sampling=_shape(context.sampling))
+        freely = replace(context, noise=noise, coins=None, bans=NO_BANS, sampling=_shape(context.sampling))
         ends = frozenset() if go_on else self._theirs.eos_ids
         # As much text as ``depth`` tokens of the target's: where the draft's are shorter, more of them.
         longer = min(max(len(known) / len(context.tokens), 1.0), _LONGER)

@@ -1,0 +1,406 @@
+"""Whisper on the torch target: what transformers' generate writes, the laws with sounds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_sound import CONTEXT, RATE, V, asking, build_sound, id_of, settings, tones, wav
+from tiny_torch import grown, open_target
+
+from sooner.control.fixed import FixedController
+from sooner.draft.model import ModelDrafter
+from sooner.draft.self import SelfDrafter
+from sooner.draft.suffix import SuffixDrafter
+from sooner.engine import Engine
+from sooner.errors import ContextOverflow, DraftError, InvalidRequest, TargetError, UnsupportedModel
+from sooner.media import text_of
+from sooner.prompt import SoundTemplate
+from sooner.protocols import Hearing
+from sooner.sounds import SoundToken
+from sooner.text import Tokenizer
+from sooner.types import ROOT, Work
+from sooner.waves import read_sound
+from test_engine_laws import visible
+from toy import FlickerController, ToyCodec, TreeDrafter
+
+pytestmark = pytest.mark.convert
+
+SOUNDS = [tones("abc"), tones("hgfedc", korean=True), tones("dada"), tones("b", korean=True), tones("faceg")]
+OPTIONS: dict[str, Any] = {"max_tokens": 16, "seed": 5, "logprobs": 2, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_sound(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Any:
+    return open_target(folder, context=CONTEXT)
+
+
+@pytest.fixture
+def opened(folder: Path, target: Any) -> Iterator[Any]:
+    codec = Tokenizer.load(folder)
+
+    def make(drafter: Any = None, *, running: int = 4, controller: Any = None) -> Engine:
+        target.decoder.slots.purge()
+        controller = controller or FixedController(5)
+        template = SoundTemplate(target, codec)
+        return Engine(
+            target, codec, template=template, drafter=drafter, controller=controller, max_running=running, chunk=2
+        )
+
+    yield make
+    assert target.decoder.slots.free == target.decoder.slots.count
+
+
+def own(folder: Path) -> tuple[Any, Any]:
+    """transformers' model and feature extractor."""
+    import transformers
+
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    return model, transformers.WhisperFeatureExtractor.from_pretrained(folder)
+
+
+def written(model: Any, extractor: Any, sound: Any, **how: Any) -> list[int]:
+    """What ``generate`` writes of a sound, without the end."""
+    import torch
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    given = extractor(read_sound(wav(sound), "x").samples, sampling_rate=RATE, return_tensors="pt")
+    with torch.inference_mode():
+        made = model.generate(given.input_features, max_new_tokens=16, do_sample=False, num_beams=1, **how)
+    return [token for token in made[0].tolist() if token not in (256, *range(V - 2, V))]
+
+
+@pytest.mark.filterwarnings("ignore")  # of generate, about the settings that OpenAI's models have
+def test_the_text_is_that_of_transformers_own_generate(folder: Path, opened: Any) -> None:
+    model, extractor = own(folder)
+    engine = opened()
+    texts = []
+    for asked in ({}, {"language": "ko"}, {"language": "english", "task": "translate"}, {"task": "translate"}):
+        for sound in SOUNDS:
+            found = engine.generate(asking(sound, **asked), max_tokens=16)
+            assert [token for token in found.token_ids if token != 256] == written(model, extractor, sound, **asked)
+            texts.append(found.text)
+    assert len(set(texts)) > len(SOUNDS), "sounds or tasks have one text"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_text_beside_a_sound_is_what_was_said_before_it(folder: Path, opened: Any) -> None:
+    import torch
+
+    model, extractor = own(folder)
+    engine = opened()
+    message = asking(SOUNDS[0])
+    message[0]["content"].append({"type": "text", "text": "hag cab"})
+    before = [id_of("<|startofprev|>"), *b" hag cab"]
+    prompt = engine.request(message).prompt
+    assert list(prompt[1:]) == [*before, id_of("<|startoftranscript|>"), *prompt[-3:]]
+    found = engine.generate(message, max_tokens=16)
+    want = written(model, extractor, SOUNDS[0], prompt_ids=torch.tensor(before))
+    assert [token for token in found.token_ids if token != 256] == want
+
+
+def test_what_the_model_never_writes_is_not_written(target: Any, opened: Any) -> None:
+    """Against the check itself: without the bans, the likeliest first token is one of them."""
+    bans = target.ears.bans
+    assert bans.first == (32, 256)
+    assert ord("z") in bans.never
+    engine = opened()
+    silence = {"array": np.zeros(RATE // 10), "sampling_rate": RATE}
+    prompt = engine.request(asking(silence)).prompt
+    session = target.open()
+    row = target.score([Work(session, prompt)])[0].logits[0].copy()
+    session.close()
+    best = int(row.argmax())
+    target.ears.bans = type(bans)(never=(best,))
+    try:
+        assert best not in opened().generate(asking(silence), max_tokens=8, ignore_eos=True).token_ids
+    finally:
+        target.ears.bans = bans
+    allowed = [token for token in range(V) if token not in (*bans.never, *bans.first)]
+    first = opened().generate(asking(silence), max_tokens=1, ignore_eos=True).token_ids[0]
+    assert first == allowed[int(row[allowed].argmax())]
+
+
+def texts(engine: Engine, prompts: list[Any], **more: Any) -> list[Any]:
+    return [visible(c) for c in engine.generate_many(prompts, **{**OPTIONS, **more})]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+def test_no_draft_budget_batch_or_cache_changes_a_bit(target: Any, opened: Any, temperature: float) -> None:
+    assert target.row_invariant, target.fingerprint
+    prompts = [asking(sound) for sound in SOUNDS]
+    options = {"temperature": temperature}
+    want = texts(opened(running=1), prompts, **options)
+    assert len({w[1] for w in want}) > 1
+    engine = opened()
+    assert texts(engine, prompts, **options) == want
+    assert texts(engine, prompts, **options) == want  # from the cache
+    shown = [tuple(text_of(engine.request(prompt).prompt)) for prompt in prompts]
+    drafter = TreeDrafter(1, {s: list(w[1]) for s, w in zip(shown, want, strict=True)}, vocab_size=V)
+    assert texts(opened(drafter, running=3), prompts, **options) == want
+    assert texts(opened(drafter, controller=FlickerController(7, seed=2)), prompts, **options) == want
+    assert texts(opened(SuffixDrafter()), prompts, **options) == want
+    assert texts(opened(SelfDrafter(target, eos_ids=(256,)), running=2), prompts, **options) == want
+
+
+def test_the_check_sees_a_neighbours_sound(target: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: every text of a pass reads the first one's sound."""
+    prompts = [asking(sound) for sound in SOUNDS]
+    want = texts(opened(running=1), prompts)
+    attending = target._runner.attending
+
+    def mixed(passed: Any) -> Any:
+        runner = target._runner
+        runner.sources = dict.fromkeys(runner.sources, next(iter(runner.sources.values()), runner.spare))
+        return attending(passed)
+
+    monkeypatch.setattr(target._runner, "attending", mixed)
+    assert texts(opened(), prompts) != want
+
+
+def fresh(target: Any, tokens: Sequence[int], fed: Work) -> Any:
+    """The rows of ``fed`` one path at a time, each in a session of its own."""
+    rows = []
+    for node in range(ROOT, len(fed.draft)):
+        session = target.open(salt="fresh")
+        path = [fed.draft.tokens[i] for i in fed.draft.path(node)]
+        rows.append(target.score([Work(session, (*tokens, *fed.tokens, *path))])[0].logits[0].copy())
+        session.close()
+        target.decoder.slots.purge()
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_cache_is_a_pure_function_of_its_tokens(target: Any, opened: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    prompts = [list(opened().request(asking(sound)).prompt) for sound in SOUNDS[:2]]
+    session = target.open(salt="wander")
+    held: list[int] = []
+    for _ in range(8):
+        fed = tuple(rng.integers(0, V, int(rng.choice([1, 2, 5]))).tolist())
+        fed = fed if held[1:] else (*held[:1], *prompts[int(rng.integers(2))][len(held) :])[len(held) :]
+        work = Work(session, fed, grown(rng, 5))
+        rows = target.score([work])[0].logits.copy()
+        assert np.array_equal(rows, fresh(target, held, work)), f"rows after {len(held)} tokens"
+        path = work.draft.path(int(rng.integers(ROOT, len(work.draft))))
+        session.settle(path)
+        held += [*fed, *(work.draft.tokens[i] for i in path)]
+        if rng.random() < 0.4:
+            held = held[: int(rng.choice([0, 1, 3, len(held) - 1]))]
+            session.sync(held)
+        assert list(session.tokens) == held
+    session.close()
+
+
+def test_a_sound_is_read_again_from_the_cache_and_another_is_not(opened: Any, target: Any) -> None:
+    engine = opened()
+    ids = engine.request(asking(SOUNDS[0])).prompt
+    engine.generate(asking(SOUNDS[0]), **OPTIONS)
+    again = engine.generate(asking(SOUNDS[0]), **OPTIONS)
+    other = engine.generate(asking(SOUNDS[2]), **OPTIONS)
+    assert again.usage.cached_tokens == len(ids) - 1
+    assert other.usage.cached_tokens <= 1  # the sound itself was encoded when the request was built
+    assert again.token_ids != other.token_ids
+    samples = {"array": read_sound(wav(SOUNDS[0]), "x").samples, "sampling_rate": RATE}
+    assert engine.request(asking(samples)).prompt == ids
+    assert engine.request(asking(SOUNDS[2])).prompt[0] != ids[0]
+
+
+def test_sounds_are_encoded_once_and_forgotten_with_their_texts(opened: Any, target: Any) -> None:
+    import gc
+
+    engine = opened()
+    seen: list[Any] = []
+    states = target.ears._port.states
+    target.ears._port.states = lambda given: seen.append(given) or states(given)
+    try:
+        for _ in range(3):
+            engine.generate(asking(tones("aha", seed=77)), **OPTIONS)
+        assert len(seen) == 1
+        for seed in range(30):
+            engine.request(asking(tones("a", seed=100 + seed)))
+    finally:
+        del target.ears._port.states
+    gc.collect()
+    assert len(target._kept) <= target.decoder.slots.count
+    assert len(target.ears._heard) <= 8 + target.decoder.slots.count
+
+
+def test_drafters_see_the_text_alone(opened: Any) -> None:
+    seen: list[Any] = []
+
+    class Looking(SuffixDrafter):
+        def propose(self, contexts: Any) -> Any:
+            seen.extend((tuple(c.tokens), c.prompt_length, tuple(c.sounds), c.bans) for c in contexts)
+            return super().propose(contexts)
+
+    engine = opened(Looking())
+    prompt = engine.request(asking(SOUNDS[0])).prompt
+    engine.generate(asking(SOUNDS[0]), **OPTIONS)
+    tokens, length, sounds, bans = seen[0]
+    assert tokens[:length] == prompt[1:]
+    assert sounds == prompt[:1]
+    assert bans.first == (32, 256)
+
+
+def drafting(target: Any, draft: Any, said: list[str]) -> ModelDrafter:
+    codec = ToyCodec()
+    return ModelDrafter(
+        "draft",
+        open_model=lambda _: (draft, codec),
+        target=target,
+        codec=codec,
+        thrifty=False,
+        width=1,
+        say=said.append,
+    )
+
+
+def test_a_draft_model_listens_by_itself_or_with_the_targets_ears(folder: Path, opened: Any, tmp_path: Path) -> None:
+    prompts = [asking(sound) for sound in SOUNDS]
+    want = texts(opened(running=1), prompts)
+    small = build_sound(tmp_path / "small", seed=3, steps=20, decoder_layers=1)
+    for path, twin in ((folder, True), (small, False)):
+        said: list[str] = []
+        target, draft = open_target(folder, context=CONTEXT), open_target(path, context=CONTEXT)
+        engine = opened(drafting(target, draft, said))
+        engine.target = engine.batch._target = target
+        engine.template = SoundTemplate(target, engine.codec)
+        found = engine.generate_many(prompts, **OPTIONS)
+        assert engine.warning is None
+        assert [visible(c) for c in found] == want
+        accepted, drafted = (sum(getattr(c.speculation, n) for c in found) for n in ("accepted", "drafted"))
+        assert drafted > 0
+        assert (accepted == drafted) == twin
+        assert ("which reads every source once for both" in said[-1]) == twin, said
+
+
+def test_draft_models_that_cannot_serve_are_refused(target: Any, folder: Path) -> None:
+    class Deaf:
+        vocab_size, context = V, 64
+
+    with pytest.raises(DraftError, match="the target takes none"):
+        drafting(Deaf(), target, [])
+    with pytest.raises(DraftError, match="needs the target's vocabulary"):
+        ModelDrafter(
+            "draft",
+            open_model=lambda _: (target, ToyCodec()),
+            target=target,
+            codec=Tokenizer.load(folder),
+        )
+
+
+def refused(engine: Engine, prompt: Any, words: str, kind: type[Exception] = InvalidRequest, **options: Any) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        engine.submit(engine.request(prompt, **options))
+    assert "\n" not in str(caught.value)
+    assert not engine.busy
+
+
+def test_what_cannot_be_heard_is_refused_before_anything_runs(opened: Any, target: Any, tmp_path: Path) -> None:
+    engine = opened()
+    good, part = wav(SOUNDS[0]), asking(SOUNDS[0])[0]["content"][0]
+    refused(engine, "write it down", "there is no sound: give one in the user's message")
+    refused(engine, "write it down", "has no sound", raw=True)
+    refused(engine, [5, 6, 7], "has no sound")
+    refused(engine, [V, 6, 7], "has no sound")  # the number of a sound's token is no sound
+    refused(engine, [{"role": "user", "content": [part, part]}], "2 sounds and the model hears one")
+    refused(engine, [{"role": "system", "content": "be brief"}, *asking(good)], "follows no instructions")
+    refused(engine, [{"role": "user", "content": [part, {"type": "image", "image": "a.png"}]}], "one sound and text")
+    refused(engine, asking(SOUNDS[0], language="xx"), "no language 'xx': it has en, ko")
+    refused(engine, asking(SOUNDS[0], task="sing"), "no task 'sing': it has transcribe, translate")
+    refused(engine, asking(str(tmp_path / "none.wav")), "there is no sound .*: check the path")
+    refused(engine, asking("https://example.org/talk.wav"), "fetches no sounds")
+    refused(engine, asking(good[:-100]), "ends 100 bytes too early")
+    long = {"array": np.zeros(RATE + 1, dtype=np.float32), "sampling_rate": RATE}
+    refused(engine, asking(long), "hears 1 s at a time: cut it", ContextOverflow)
+    ids = list(engine.request(asking(good)).prompt)
+    refused(engine, ids[:1], "lacks the decoder's first token")
+    refused(engine, [ids[0], *ids], "two sounds")
+    refused(engine, asking(good), "calls no functions", tools=[{"type": "function"}])
+    refused(engine, [*ids, *[97] * CONTEXT], "the context holds", ContextOverflow)
+    stranger = SoundToken(int(ids[0]), type("", (), {"owner": object()})())
+    refused(engine, [stranger, *ids[1:]], "another model heard")
+    session = target.open()
+    with pytest.raises(TargetError, match="a source is longer"):
+        target.score([Work(session, (5, 6))])
+    session.close()
+
+
+def test_a_target_without_ears_says_so(opened: Any) -> None:
+    from sooner.chat import ChatTemplate
+    from toy import toy_engine
+
+    prompt = opened().request(asking(SOUNDS[0])).prompt
+    with pytest.raises(InvalidRequest, match="takes no sound"):
+        toy_engine().submit(toy_engine().request(prompt))
+    with pytest.raises(InvalidRequest, match="has a sound and this model takes none"):
+        ChatTemplate("{{ messages[0].content }}").render(asking(SOUNDS[0]))
+    assert not isinstance(toy_engine().target, Hearing)
+
+
+def changed(folder: Path, to: Path, **named: Any) -> Path:
+    """``folder`` with other generation settings; None leaves one out."""
+    shutil.copytree(folder, to)
+    kept = {**settings(), **named}
+    (to / "generation_config.json").write_text(json.dumps({k: v for k, v in kept.items() if v is not None}))
+    return to
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_first_tokens_follow_the_models_settings(folder: Path, tmp_path: Path) -> None:
+    """As transformers reads them: an English model, a fixed language, a fixed task, nothing but a start."""
+    alone = {"lang_to_id": None, "task_to_id": None}
+    cases: list[dict[str, Any]] = [
+        {**alone, "forced_decoder_ids": [[1, id_of("<|notimestamps|>")]], "is_multilingual": False},
+        {**alone, "forced_decoder_ids": None, "no_timestamps_token_id": None, "suppress_tokens": None},
+        {"forced_decoder_ids": None},
+        {"forced_decoder_ids": None, "language": "ko"},
+        {"forced_decoder_ids": [[1, id_of("<|ko|>")], [2, id_of("<|translate|>")]]},
+        {"task": "translate", "language": "<|en|>", "begin_suppress_tokens": None},
+    ]
+    for i, named in enumerate(cases):
+        path = changed(folder, tmp_path / str(i), **named)
+        target = open_target(path, context=CONTEXT)
+        codec = Tokenizer.load(path)
+        engine = Engine(target, codec, template=SoundTemplate(target, codec))
+        model, extractor = own(path)
+        for sound in SOUNDS[:2]:
+            found = engine.generate(asking(sound), max_tokens=16)
+            assert [t for t in found.token_ids if t != 256] == written(model, extractor, sound), named
+            given = extractor(read_sound(wav(sound), "x").samples, sampling_rate=RATE, return_tensors="pt")
+            want = model._retrieve_init_tokens(given.input_features, 1, model.generation_config, model.config, 100, {})
+            assert list(engine.request(asking(sound)).prompt[1:]) == want[0].tolist(), named
+
+
+def test_folders_that_lack_something_are_refused_at_load(folder: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(folder, bare)
+    (bare / "preprocessor_config.json").unlink()
+    with pytest.raises(UnsupportedModel, match=r"copy preprocessor_config\.json there"):
+        open_target(bare, context=CONTEXT)
+    with pytest.raises(UnsupportedModel, match="contradicts itself: this model has no language"):
+        open_target(changed(folder, tmp_path / "odd", language="xx"), context=CONTEXT)
+    with pytest.raises(InvalidRequest, match="strict is for decoder-only models"):
+        open_target(folder, context=CONTEXT, strict=True)
+    silent = changed(folder, tmp_path / "silent", prev_sot_token_id=None)
+    target = open_target(silent, context=CONTEXT)
+    with pytest.raises(InvalidRequest, match="takes no text beside a sound"):
+        target.hear(SOUNDS[0], before=[97])
+
+
+def test_time_stamps_are_no_text(folder: Path) -> None:
+    codec = Tokenizer.load(folder)
+    assert codec.decode([97, id_of("<|0.02|>"), 98]) == "ab"
+    assert codec.decode([97, id_of("<|notimestamps|>")]) == "a"
