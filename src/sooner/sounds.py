@@ -47,9 +47,14 @@ def is_sound(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") in ("audio", "input_audio")
 
 
-def sound_part(where: str, language: str | None = None, task: str | None = None) -> dict[str, Any]:
-    """The part of a message with the sound at a path, a ``file:`` URL or in a ``data:`` URL."""
-    return {"type": "audio", "audio": where, **{k: v for k, v in (("language", language), ("task", task)) if v}}
+def sound_part(where: str, param: str, *, language: str | None = None, task: str | None = None) -> dict[str, Any]:
+    """The part of a message with the sound at a path, a ``file:`` URL or in a ``data:`` URL, which is read now.
+
+    Raises `InvalidRequest` naming ``param``.
+    """
+    sound = read_sound(read_media(where, param, "sound"), param)
+    told = {name: value for name, value in (("language", language), ("task", task)) if value is not None}
+    return {"type": "audio", "audio": {"array": sound.samples, "sampling_rate": sound.rate}, **told}
 
 
 def dictation(messages: Sequence[Mapping[str, Any]]) -> Dictation:
@@ -74,7 +79,7 @@ def dictation(messages: Sequence[Mapping[str, Any]]) -> Dictation:
     if not sounds:
         raise InvalidRequest(
             "this model writes down what it hears, and there is no sound: give one in the user's message, as in "
-            '{"type": "audio", "audio": "talk.wav"}',
+            '{"type": "audio", "audio": "talk.wav"}, or --audio talk.wav on the command line',
             where,
         )
     if len(sounds) > 1:

@@ -223,7 +223,12 @@ def test_sounds_are_encoded_once_and_forgotten_with_their_texts(opened: Any, tar
     engine = opened()
     seen: list[Any] = []
     states = target.ears._port.states
-    target.ears._port.states = lambda given: seen.append(given) or states(given)
+
+    def watched(given: Any) -> Any:
+        seen.append(given)
+        return states(given)
+
+    target.ears._port.states = watched
     try:
         for _ in range(3):
             engine.generate(asking(tones("aha", seed=77)), **OPTIONS)

@@ -12,6 +12,7 @@ import typer
 __all__ = [
     "PANELS",
     "Adapter",
+    "Audio",
     "Backend",
     "Budget",
     "Compare",
@@ -25,6 +26,7 @@ __all__ = [
     "IgnoreEos",
     "Image",
     "Json",
+    "Language",
     "Logprobs",
     "MaxTokens",
     "MinP",
@@ -43,6 +45,7 @@ __all__ = [
     "Stop",
     "Strict",
     "System",
+    "Task",
     "Temperature",
     "Threads",
     "TopK",
@@ -87,6 +90,33 @@ Image = Annotated[
         metavar="FILE",
         rich_help_panel=_INPUT,
         help="A picture to look at, before the text: a path, file: or data: URL; may be given more than once (torch).",
+    ),
+]
+Audio = Annotated[
+    str | None,
+    typer.Option(
+        "--audio",
+        metavar="FILE",
+        rich_help_panel=_INPUT,
+        help="A sound to write down: a WAV file's path, file: or data: URL (torch). PROMPT is what was said before it.",
+    ),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        "--language",
+        metavar="CODE",
+        rich_help_panel=_INPUT,
+        help="What is spoken in --audio, such as en. (default: as the model's settings say, else it is heard)",
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="NAME",
+        rich_help_panel=_INPUT,
+        help="What becomes of --audio: transcribe, or translate (into English). (default: as the model's settings say)",
     ),
 ]
 System = Annotated[

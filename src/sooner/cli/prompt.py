@@ -13,14 +13,17 @@ from typing import Any
 from sooner.errors import InvalidRequest
 from sooner.pictures import picture_part
 
-__all__ = ["ask", "expected_text", "read_prompt", "user_message"]
+__all__ = ["ask", "expected_text", "read_prompt", "sound_of", "user_message"]
 
 
-def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False) -> str:
-    """The prompt from the argument, ``file`` (behind the argument, if both) or standard input.
+def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False, needed: bool = True) -> str:
+    """The prompt from the argument, ``file`` (behind the argument, if both) or standard input; none where it is not
+    ``needed`` and nobody gives one.
 
     Newlines that end a file or a pipe are dropped unless ``raw``. Raises `InvalidRequest` if there is none.
     """
+    if prompt is None and file is None and not needed:
+        return ""
     if file is None and (prompt == "-" or (prompt is None and not sys.stdin.isatty())):
         prompt, file = None, "-"
     if prompt is None and file is None:
@@ -70,20 +73,43 @@ def _read(file: str, option: str = "--file") -> str:
         raise InvalidRequest(f"{option} {where} cannot be read ({reason}): check the path") from None
 
 
-def ask(text: str, system: str | None, *, raw: bool, images: Sequence[str] | None = None) -> str | list[dict[str, Any]]:
-    """The prompt as the engine takes it: text, or messages when there is more. ``images``: where pictures lie.
+def ask(
+    text: str,
+    system: str | None,
+    *,
+    raw: bool,
+    images: Sequence[str] | None = None,
+    sound: Mapping[str, Any] | None = None,
+) -> str | list[dict[str, Any]]:
+    """The prompt as the engine takes it: text, or messages when there is more. ``images``: where pictures lie;
+    ``sound``: the part that `sound_of` makes.
 
     Raises `InvalidRequest` for what cannot be read, and for what --raw has no place for.
     """
-    given = [name for name, value in (("--system", system is not None), ("--image", images)) if value]
+    more = (("--system", system is not None), ("--image", images), ("--audio", sound))
+    given = [name for name, value in more if value]
     if not given:
         return text
     if raw:
         raise InvalidRequest(f"--raw continues the text as it stands and has no place for {given[0]}: leave one out")
     head = [] if system is None else [{"role": "system", "content": system}]
-    return [*head, user_message(text, [picture_part(where, "image") for where in images or ()])]
+    shown = [picture_part(where, "image") for where in images or ()]
+    return [*head, user_message(text, [*shown, *([] if sound is None else [sound])])]
 
 
 def user_message(text: str, shown: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """A user's message; what is ``shown`` besides (parts of a message) goes before the text."""
-    return {"role": "user", "content": [*shown, {"type": "text", "text": text}] if shown else text}
+    said = [{"type": "text", "text": text}] if text else []
+    return {"role": "user", "content": [*shown, *said] if shown else text}
+
+
+def sound_of(audio: str | None, language: str | None, task: str | None) -> dict[str, Any] | None:
+    """The part of a message with the sound of --audio, read now; None for none. Raises `InvalidRequest`."""
+    if audio is not None:
+        from sooner.sounds import sound_part
+
+        return sound_part(audio, "audio", language=language, task=task)
+    for name, value in (("language", language), ("task", task)):
+        if value is not None:
+            raise InvalidRequest(f"--{name} is about a sound: add --audio FILE, or leave it out", name)
+    return None

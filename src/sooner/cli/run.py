@@ -15,7 +15,7 @@ from sooner.cli.engine import engine_options, open_engine, sampling_from
 from sooner.cli.failures import INTERRUPTED
 from sooner.cli.groups import taking
 from sooner.cli.output import Output, notes, print_json, say, warn
-from sooner.cli.prompt import ask, expected_text, read_prompt
+from sooner.cli.prompt import ask, expected_text, read_prompt, sound_of
 from sooner.errors import InvalidRequest, SoonerError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ The prompt is the argument, a file, or whatever is piped in. With a chat model i
   sooner run "Write a story." -t 0.8 --seed 7 --json | jq .speculation
   sooner run "Explain recursion." --compare
   sooner run -m ./Qwen2-VL-2B-Instruct --backend torch --image cat.png "What is on the cushion?"
+  sooner run -m ./whisper-small --backend torch --audio talk.wav
 
 [bold]Exit codes[/bold]
 
@@ -59,6 +60,9 @@ def run(
     *,
     file: o.File = None,
     image: o.Image = None,
+    audio: o.Audio = None,
+    language: o.Language = None,
+    task: o.Task = None,
     system: o.System = None,
     raw: o.Raw = False,
     expected: o.Expected = None,
@@ -82,14 +86,12 @@ def run(
     if trace is None and trace_alternatives is not None:
         raise InvalidRequest("--trace-alternatives says what a trace holds: add --trace FILE", "trace_alternatives")
     _check(sampling, compare=compare is not None, trace=trace is not None, json=json, plain=plain)
-    message = ask(read_prompt(prompt, file, raw=raw), system, raw=raw, images=image)
+    text = read_prompt(prompt, file, raw=raw, needed=audio is None)
+    message = ask(text, system, raw=raw, images=image, sound=sound_of(audio, language, task))
     with ExitStack() as stack:
         record = stack.enter_context(_trace(trace)) if trace is not None else None
         engine = open_engine(context, options)
-        if image:
-            from sooner.prompt import demand_pictures
-
-            demand_pictures(engine.target, "image")
+        _demand(engine, image=bool(image), audio=audio is not None)
         if trace is not None:
             engine.alternatives = 3 if trace_alternatives is None else trace_alternatives
         request = engine.request(message, sampling, raw=raw, **({} if guess is None else {"expected": guess}))
@@ -106,6 +108,16 @@ def run(
     _close(completion, json=json, verbose=verbose, seed=sampling.temperature > 0)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _demand(engine: Engine, *, image: bool, audio: bool) -> None:
+    """Refuse pictures and sounds that the model does not take."""
+    from sooner.prompt import demand_pictures, demand_sounds
+
+    if image:
+        demand_pictures(engine.target, "image")
+    if audio:
+        demand_sounds(engine.target, "audio")
 
 
 def _check(sampling: Sampling, *, compare: bool, trace: bool, json: bool, plain: bool) -> None:

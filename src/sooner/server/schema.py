@@ -44,13 +44,27 @@ class ImagePart(_Strict):
     image_url: ImageUrl
 
 
+class InputAudio(_Strict):
+    """A sound file in base64; what it is is read from the file itself."""
+
+    data: _Text
+    format: Literal["wav", "mp3", "flac", "ogg"]
+
+
+class AudioPart(_Strict):
+    """A sound in a message, for models that write down what they hear."""
+
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+
 class Message(BaseModel):
     """One turn of a conversation; what a model's template reads besides (``name``, ``tool_calls``) is passed on."""
 
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | list[TextPart | ImagePart] | None = None
+    content: StrictStr | list[TextPart | ImagePart | AudioPart] | None = None
     name: StrictStr | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: StrictStr | None = None

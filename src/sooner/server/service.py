@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from sooner.engine import Engine
 from sooner.errors import SoonerError
 from sooner.loading import make_drafter
-from sooner.protocols import Drafter, Seeing
+from sooner.protocols import Drafter, Hearing, Seeing
 from sooner.server.driver import Driver
 from sooner.server.failures import busy, loading, too_slow
 from sooner.server.metrics import Metrics
@@ -115,8 +115,8 @@ class Service:
 
     @property
     def sees(self) -> bool:
-        """Whether the model takes pictures, as far as it is there."""
-        return self._ready is not None and isinstance(self._ready.engine.target, Seeing)
+        """Whether the model takes pictures or sounds, as far as it is there."""
+        return self._ready is not None and isinstance(self._ready.engine.target, Seeing | Hearing)
 
     def start(self) -> asyncio.Task[None]:
         """Begin to load; the task ends when the model is there or has failed."""
