@@ -65,12 +65,9 @@ class _Reached(Exception):
         self.embeds, self.positions = embeds, positions
 
 
-def has_eyes(config: Any, folder: Path) -> bool:
-    """Whether the model in ``folder`` looks at pictures and says how they are prepared."""
-    files = ("preprocessor_config.json", "processor_config.json")
-    return type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING and any(
-        (folder / file).is_file() for file in files
-    )
+def has_eyes(config: Any) -> bool:
+    """Whether such a model looks at pictures."""
+    return type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
 def open_processor(folder: Path) -> Any:

@@ -96,7 +96,7 @@ def load(
     if pair:
         refuse_encoder(config, str(files.folder))
         refuse_options({"strict": strict, "compile": compile, "taps": taps, "adapter": adapter})
-    eyes = has_eyes(config, files.folder) and not pair
+    eyes = has_eyes(config) and not pair
     sees = eyes and not (strict or compile or taps)
     quantisation = models.quantisation_of(config, quantization)
     dtype = devices.precision(precision, where, getattr(config, "dtype", None))
@@ -110,7 +110,7 @@ def load(
         dtype=dtype,
         quantisation=quantisation,
         adapter=adapter,
-        kind=_kind(pair, sees, listens),
+        kind=_kind(pair, eyes, listens),
     )
     if pair:
         both = partial(adopt_sound, folder=files.folder) if listens else adopt_pair
@@ -140,12 +140,12 @@ def _use(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _kind(pair: bool, sees: bool, listens: bool) -> Any:
+def _kind(pair: bool, eyes: bool, listens: bool) -> Any:
     if listens:
         return transformers.AutoModelForSpeechSeq2Seq
     if pair:
         return transformers.AutoModelForSeq2SeqLM
-    return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+    return transformers.AutoModelForImageTextToText if eyes else transformers.AutoModelForCausalLM
 
 
 def _plan(
