@@ -11,6 +11,7 @@ text is the plain one. Writes benchmarks/results/gpu.json.
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -192,6 +193,7 @@ def main() -> None:
                 continue
             most = 24 if options.small else 128
             found += cells(size, device, way, most=most, batch=2 if options.small else 8, until=until)
+            gc.collect()  # a model and its port hold each other
             if device == "cuda":
                 torch.cuda.empty_cache()
     show(found)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from tiny_torch import V, build, grown, open_target
 
-from sooner.errors import TargetError
-from sooner.targets.probe import check_rows
+from sooner.errors import TargetError, UnsupportedModel
 from sooner.types import ROOT, Draft, Work
 
 pytestmark = pytest.mark.convert
@@ -78,11 +77,15 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_strict_rows_are_the_same_bits_however_they_are_scored(folder: Path) -> None:
+    from sooner.targets.torch.probe import check_rows
+
     target = open_target(folder, strict=True)
     assert target.row_invariant
     verdict = check_rows(target, 120)
     assert verdict.invariant, str(verdict)
     assert len(target.runner.shapes) == 1
+    assert [control.rows for control in verdict.controls] == [8, 8]
+    assert target.runner.strict, "the controls ran another way and left it"
     assert target.fingerprint["passes"] == "strict"
 
 
@@ -169,6 +172,19 @@ def test_every_compiled_shape_has_code_of_its_own(tmp_path: Path, monkeypatch: p
     codes = [call.__code__ for call in compiled]
     assert len(compiled) > 1
     assert len({id(code) for code in codes}) == len(codes)
+
+
+def test_a_model_that_cannot_be_compiled_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def fail() -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(torch, "compile", lambda call, **_: fail)
+    with pytest.raises(UnsupportedModel, match=r"not permitted when .* leave out --compile"):
+        open_target(build("llama", tmp_path / "llama"), compile=True)
 
 
 @pytest.mark.parametrize("fault", ["unmoved path", "blind branch"])

@@ -70,12 +70,13 @@ def adopt(
     if quantised:
         dtype = getattr(inner(model).config, "dtype", None) or torch.get_default_dtype()
     tokens, rows = whole_text(model, text.vocab_size, where)
-    packed = pack and where.type == "cpu" and can_pack(dtype) and pack_linears(model) > 0
+    pack = pack and where.type == "cpu" and not compile  # torch.compile does not take packed weights
+    packed = pack and can_pack(dtype) and pack_linears(model) > 0
     port = kinds[0](model)
     port.connect()
     kv = KVTensors(plan.slots, plan.context)
     parts = (port, kv, where, RULES[0], Taps(model, taps, text.num_hidden_layers))
-    runner = FixedRunner(*parts, strict=strict, compile=compile) if strict or compile else kinds[1](*parts)
+    runner = FixedRunner(*parts, strict=strict, compile=compile, say=log) if strict or compile else kinds[1](*parts)
     kind = str(dtype).removeprefix("torch.")
     fingerprint = {
         "model": name,

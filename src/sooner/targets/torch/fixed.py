@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sooner.errors import TargetError, one_line
 from sooner.targets.torch.attention import Fixed
+from sooner.targets.torch.device import out_of_memory
 from sooner.targets.torch.layout import RowRule
 from sooner.targets.torch.runner import Held, Runner, Scored, as_numpy
 from sooner.targets.torch.session import Keep
@@ -105,14 +107,15 @@ def _chain(slot: int, tokens: Sequence[int], start: int, rows: int) -> list[Piec
 class FixedRunner(Runner):
     """Runs works in rounds: a pass takes one piece of each. ``shapes`` are those met so far, by slots and rows."""
 
-    def __init__(self, *parts: Any, strict: bool, compile: bool) -> None:
+    def __init__(self, *parts: Any, strict: bool, compile: bool, say: Callable[[str], None] | None = None) -> None:
         super().__init__(*parts)
         self.rule = RowRule(STRICT_ROWS, STRICT_ROWS) if strict else RowRule()
         self.strict = strict
         self._rows = STRICT_ROWS if strict else ROWS[-1]
         self._compile = compile
+        self._say = say
         self.shapes: dict[tuple[int, int, int, int], Shape] = {}
-        if strict:
+        if strict or self.device.type != "cuda":  # a graph is soon captured again, what is compiled is not
             self.kv.reserve(self.kv.most, self.kv.context)
 
     @property
@@ -175,6 +178,8 @@ class FixedRunner(Runner):
         key = (slots, rows, read, self.kv.moves)
         if key not in self.shapes:
             self.shapes = {k: shape for k, shape in self.shapes.items() if k[3] == self.kv.moves}  # the rest is stale
+            if self._compile and self._say:
+                self._say(f"compiling passes over {slots} x {rows} rows, once")
             self.shapes[key] = Shape(self, slots, rows, read, compile=self._compile)
         return self.shapes[key]
 
@@ -225,7 +230,12 @@ class Shape:
             (fixed.hidden, hidden),
         ):
             buffer.copy_(torch.from_numpy(values))
-        logits, seen = self._call()
+        try:
+            logits, seen = self._call()
+        except Exception as error:
+            if self._call == self._forward or out_of_memory(error):
+                raise
+            raise TargetError(f"a compiled pass failed ({one_line(error)}): leave out --compile") from error
         return logits, None if seen is None else as_numpy(seen)
 
     def _forward(self) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ Knows `AutoModelForCausalLM` and what it needs installed. Does not know caches, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -59,8 +60,8 @@ def quantisation_of(config: Any, given: Any) -> Any:
 
     Raises `UnsupportedModel` with the line that installs what it needs, `InvalidRequest` for another word.
     """
-    if isinstance(given, str):
-        if given not in _SHORT:
+    if isinstance(given, str | Mapping):
+        if not isinstance(given, str) or given not in _SHORT:
             raise InvalidRequest(
                 f"quantization must be 4bit, 8bit or a configuration object, not {given!r}", "quantization"
             )
@@ -92,7 +93,10 @@ def load_model(
     """
     options: dict[str, Any] = {"dtype": dtype}
     if quantisation is not None:
-        options |= {"quantization_config": quantisation, "device_map": {"": device}}
+        options["device_map"] = {"": device}
+        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it tells of each product that it rounds
+        if not isinstance(quantisation, Mapping):  # the stored one, which transformers reads by itself
+            options["quantization_config"] = quantisation
     try:
         with _quietly():
             model, info = kind.from_pretrained(
@@ -127,14 +131,14 @@ def _there(package: str) -> bool:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """No bars on standard error while weights are read; what goes wrong is an exception or in the loading info."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    theirs = transformers.utils.logging
+    level, bars = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    theirs.set_verbosity_error()
+    theirs.disable_progress_bar()
     try:
         with torch.no_grad():
             yield
     finally:
-        logging.set_verbosity(level)
+        theirs.set_verbosity(level)
         if bars:
-            logging.enable_progress_bar()
+            theirs.enable_progress_bar()

@@ -5,11 +5,14 @@ Knows how to score rows against the target's own rule. Does not know requests, d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sooner.targets import probe
 from sooner.targets.probe import Comparison, PassCost, Probe, RowVerdict, opened
+from sooner.targets.torch.fixed import FixedRunner
 from sooner.targets.torch.layout import RowRule
+from sooner.targets.torch.runner import Runner
 from sooner.targets.torch.target import TorchTarget
 from sooner.types import Work
 
@@ -37,25 +40,36 @@ def pass_costs(
 def _lone_rows(target: TorchTarget, probed: Probe, count: int = 8) -> Comparison:
     """Unlawful: passes over one row, not padded."""
     result = Comparison("passes over 1, not padded")
-    rule, target.runner.rule = target.runner.rule, RowRule()
-    try:
+    with _free(target, RowRule()):
         for place in probed.places(count, 1):
             _one(target, probed, place, result)
-    finally:
-        target.runner.rule = rule
     return result
 
 
 def _odd_lengths(target: TorchTarget, probed: Probe, count: int = 8) -> Comparison:
     """Unlawful: attention over as many positions as there are tokens, not over whole blocks."""
     result = Comparison("attention over odd lengths")
-    block, target.kv.block = target.kv.block, 1
-    try:
-        for place in probed.places(count, 1):
-            _one(target, probed, place, result)
-    finally:
-        target.kv.block = block
+    block = target.kv.block
+    with _free(target, target.rule):
+        target.kv.block = 1
+        try:
+            for place in probed.places(count, 1):
+                _one(target, probed, place, result)
+        finally:
+            target.kv.block = block
     return result
+
+
+@contextmanager
+def _free(target: TorchTarget, rule: RowRule) -> Iterator[None]:
+    """Passes of ``rule``'s row counts, also where the target's have fixed shapes."""
+    own = target.runner
+    free = Runner(own.port, own.kv, own.device, rule, own.taps) if isinstance(own, FixedRunner) else own
+    before, free.rule, target.runner = own.rule, rule, free
+    try:
+        yield
+    finally:
+        own.rule, target.runner = before, own
 
 
 def _one(target: TorchTarget, probed: Probe, place: int, result: Comparison) -> None:
