@@ -60,9 +60,10 @@ def test_smolvlm_wants_a_package_for_films_and_looks_at_pictures_with_it(
     monkeypatch.setattr(module, "num2words", object())  # nothing of it is used for pictures
     target = open_target(folder, context=CONTEXT)
     assert isinstance(target, Seeing)
+    vocab_size = opened_engine(folder, target).target.vocab_size
     ids = opened_engine(folder, target).request(asking(png(1))).prompt
     given = open_processor(folder)(text=["<image>"], images=[_image(png(1))], add_special_tokens=False)["input_ids"][0]
-    marks = [id_of("<image>") if token >= target.vocab_size else token for token in ids]
+    marks = [id_of("<image>") if token >= vocab_size else token for token in ids]
     assert given.count(id_of("<image>")) == 20  # four tiles and the whole
     assert any(marks[i : i + len(given)] == given for i in range(len(marks)))
 
@@ -159,7 +160,7 @@ SMOL_TEMPLATE = (
 def test_templates_that_families_come_with_are_rendered(template: str, wanted: str) -> None:
     """As they stand in the models' folders; a turn of text alone goes through them, too."""
     shown = [{"type": "image"}, {"type": "text", "text": "what?"}]
-    turns = [
+    turns: list[dict[str, Any]] = [
         {"role": "user", "content": shown},
         {"role": "assistant", "content": "a cat"},
         {"role": "user", "content": "why?"},
