@@ -13,6 +13,7 @@ from commandline import InterruptedTarget, Toy, invoke
 from sooner.engine import Engine
 from sooner.trace import Trace, read_step
 from sooner.types import Step
+from test_waves import TONE, written
 
 LONG = ("--max-tokens", "60", "--ignore-eos", "--temperature", "0.8", "--seed", "5")
 
@@ -258,6 +259,33 @@ def test_pictures_that_cannot_be_shown_are_refused_in_a_line(
     there.write_bytes(b"a picture")
     given = [word.format(there=there, missing=tmp_path / "b.png") for word in arguments]
     result = invoke("run", "abc", *given, load=toy)
+    assert result.code == 2
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert toy.loads == (said.startswith("this model"))  # what can be known without a model is said without one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--audio", "{there}"), "this model takes no sound: leave it out"),
+        (("--audio", "{missing}"), "there is no sound"),
+        (("--audio", "{damaged}"), "ends 10 bytes too early"),
+        (("--audio", "https://example.org/talk.wav"), "fetches no sounds"),
+        (("--audio", "{there}", "--raw"), "--raw continues the text as it stands and has no place for --audio"),
+        (("--language", "en", "-f", "{there}x"), "cannot be read"),
+        (("abc", "--language", "en"), "--language is about a sound: add --audio FILE"),
+        (("abc", "--task", "translate"), "--task is about a sound: add --audio FILE"),
+    ],
+)
+def test_sounds_that_cannot_be_heard_are_refused_in_a_line(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    toy, there, damaged = Toy(), tmp_path / "a.wav", tmp_path / "b.wav"
+    there.write_bytes(written(TONE, 2))
+    damaged.write_bytes(written(TONE, 2)[:-10])
+    given = [word.format(there=there, damaged=damaged, missing=tmp_path / "c.wav") for word in arguments]
+    result = invoke("run", *given, load=toy)
     assert result.code == 2
     assert said in result.err
     assert result.err.count("\n") == 1

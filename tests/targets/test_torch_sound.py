@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tiny_sound import CONTEXT, RATE, V, asking, build_sound, id_of, settings, tones, wav
+from tiny_sound import CONTEXT, RATE, V, asking, build_sound, engine_over, heard, id_of, own, tones, wav, written
 from tiny_torch import grown, open_target
 
-from sooner.control.fixed import FixedController
 from sooner.draft.model import ModelDrafter
 from sooner.draft.self import SelfDrafter
 from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import Engine
-from sooner.errors import ContextOverflow, DraftError, InvalidRequest, TargetError, UnsupportedModel
+from sooner.errors import ContextOverflow, DraftError, InvalidRequest, TargetError
 from sooner.media import text_of
 from sooner.prompt import SoundTemplate
 from sooner.protocols import Hearing
 from sooner.sounds import SoundToken
 from sooner.text import Tokenizer
 from sooner.types import ROOT, Work
-from sooner.waves import read_sound
 from test_engine_laws import visible
 from toy import FlickerController, ToyCodec, TreeDrafter
 
@@ -47,38 +43,12 @@ def target(folder: Path) -> Any:
 
 @pytest.fixture
 def opened(folder: Path, target: Any) -> Iterator[Any]:
-    codec = Tokenizer.load(folder)
-
-    def make(drafter: Any = None, *, running: int = 4, controller: Any = None) -> Engine:
+    def make(drafter: Any = None, *, running: int = 4, **how: Any) -> Engine:
         target.decoder.slots.purge()
-        controller = controller or FixedController(5)
-        template = SoundTemplate(target, codec)
-        return Engine(
-            target, codec, template=template, drafter=drafter, controller=controller, max_running=running, chunk=2
-        )
+        return engine_over(target, folder, drafter, max_running=running, **how)
 
     yield make
     assert target.decoder.slots.free == target.decoder.slots.count
-
-
-def own(folder: Path) -> tuple[Any, Any]:
-    """transformers' model and feature extractor."""
-    import transformers
-
-    model = transformers.WhisperForConditionalGeneration.from_pretrained(folder).eval()
-    return model, transformers.WhisperFeatureExtractor.from_pretrained(folder)
-
-
-def written(model: Any, extractor: Any, sound: Any, **how: Any) -> list[int]:
-    """What ``generate`` writes of a sound, without the end."""
-    import torch
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    given = extractor(read_sound(wav(sound), "x").samples, sampling_rate=RATE, return_tensors="pt")
-    with torch.inference_mode():
-        made = model.generate(given.input_features, max_new_tokens=16, do_sample=False, num_beams=1, **how)
-    return [token for token in made[0].tolist() if token not in (256, *range(V - 2, V))]
 
 
 @pytest.mark.filterwarnings("ignore")  # of generate, about the settings that OpenAI's models have
@@ -212,7 +182,7 @@ def test_a_sound_is_read_again_from_the_cache_and_another_is_not(opened: Any, ta
     assert again.usage.cached_tokens == len(ids) - 1
     assert other.usage.cached_tokens <= 1  # the sound itself was encoded when the request was built
     assert again.token_ids != other.token_ids
-    samples = {"array": read_sound(wav(SOUNDS[0]), "x").samples, "sampling_rate": RATE}
+    samples = {"array": heard(SOUNDS[0]), "sampling_rate": RATE}
     assert engine.request(asking(samples)).prompt == ids
     assert engine.request(asking(SOUNDS[2])).prompt[0] != ids[0]
 
@@ -353,59 +323,3 @@ def test_a_target_without_ears_says_so(opened: Any) -> None:
     with pytest.raises(InvalidRequest, match="has a sound and this model takes none"):
         ChatTemplate("{{ messages[0].content }}").render(asking(SOUNDS[0]))
     assert not isinstance(toy_engine().target, Hearing)
-
-
-def changed(folder: Path, to: Path, **named: Any) -> Path:
-    """``folder`` with other generation settings; None leaves one out."""
-    shutil.copytree(folder, to)
-    kept = {**settings(), **named}
-    (to / "generation_config.json").write_text(json.dumps({k: v for k, v in kept.items() if v is not None}))
-    return to
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_first_tokens_follow_the_models_settings(folder: Path, tmp_path: Path) -> None:
-    """As transformers reads them: an English model, a fixed language, a fixed task, nothing but a start."""
-    alone = {"lang_to_id": None, "task_to_id": None}
-    cases: list[dict[str, Any]] = [
-        {**alone, "forced_decoder_ids": [[1, id_of("<|notimestamps|>")]], "is_multilingual": False},
-        {**alone, "forced_decoder_ids": None, "no_timestamps_token_id": None, "suppress_tokens": None},
-        {"forced_decoder_ids": None},
-        {"forced_decoder_ids": None, "language": "ko"},
-        {"forced_decoder_ids": [[1, id_of("<|ko|>")], [2, id_of("<|translate|>")]]},
-        {"task": "translate", "language": "<|en|>", "begin_suppress_tokens": None},
-    ]
-    for i, named in enumerate(cases):
-        path = changed(folder, tmp_path / str(i), **named)
-        target = open_target(path, context=CONTEXT)
-        codec = Tokenizer.load(path)
-        engine = Engine(target, codec, template=SoundTemplate(target, codec))
-        model, extractor = own(path)
-        for sound in SOUNDS[:2]:
-            found = engine.generate(asking(sound), max_tokens=16)
-            assert [t for t in found.token_ids if t != 256] == written(model, extractor, sound), named
-            given = extractor(read_sound(wav(sound), "x").samples, sampling_rate=RATE, return_tensors="pt")
-            want = model._retrieve_init_tokens(given.input_features, 1, model.generation_config, model.config, 100, {})
-            assert list(engine.request(asking(sound)).prompt[1:]) == want[0].tolist(), named
-
-
-def test_folders_that_lack_something_are_refused_at_load(folder: Path, tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    shutil.copytree(folder, bare)
-    (bare / "preprocessor_config.json").unlink()
-    with pytest.raises(UnsupportedModel, match=r"copy preprocessor_config\.json there"):
-        open_target(bare, context=CONTEXT)
-    with pytest.raises(UnsupportedModel, match="contradicts itself: this model has no language"):
-        open_target(changed(folder, tmp_path / "odd", language="xx"), context=CONTEXT)
-    with pytest.raises(InvalidRequest, match="strict is for decoder-only models"):
-        open_target(folder, context=CONTEXT, strict=True)
-    silent = changed(folder, tmp_path / "silent", prev_sot_token_id=None)
-    target = open_target(silent, context=CONTEXT)
-    with pytest.raises(InvalidRequest, match="takes no text beside a sound"):
-        target.hear(SOUNDS[0], before=[97])
-
-
-def test_time_stamps_are_no_text(folder: Path) -> None:
-    codec = Tokenizer.load(folder)
-    assert codec.decode([97, id_of("<|0.02|>"), 98]) == "ab"
-    assert codec.decode([97, id_of("<|notimestamps|>")]) == "a"

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sooner.waves import Sound
+from sooner.control.fixed import FixedController
+from sooner.engine import Engine
+from sooner.prompt import SoundTemplate
+from sooner.text import Tokenizer
+from sooner.waves import Sound, read_sound
 
 RATE = 16000
 CONTEXT = 64
@@ -51,6 +55,38 @@ def asking(sound: Any, **more: Any) -> list[dict[str, Any]]:
     """A message with a sound."""
     given = wav(sound) if isinstance(sound, Sound) else sound
     return [{"role": "user", "content": [{"type": "audio", "audio": given, **more}]}]
+
+
+def own(folder: Path) -> tuple[Any, Any]:
+    """transformers' model and feature extractor."""
+    import transformers
+
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(folder).eval()
+    return model, transformers.WhisperFeatureExtractor.from_pretrained(folder)
+
+
+def written(model: Any, extractor: Any, sound: Any, **how: Any) -> list[int]:
+    """What ``generate`` writes of a sound, without the end."""
+    import torch
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    given = extractor(heard(sound), sampling_rate=RATE, return_tensors="pt")
+    with torch.inference_mode():
+        made = model.generate(given.input_features, max_new_tokens=16, do_sample=False, num_beams=1, **how)
+    return [token for token in made[0].tolist() if token not in (256, *range(V - 2, V))]
+
+
+def heard(sound: Sound) -> Any:
+    """The samples that a file keeps of it."""
+    return read_sound(wav(sound), "x").samples
+
+
+def engine_over(target: Any, folder: Path, drafter: Any = None, **how: Any) -> Engine:
+    """An engine that writes down sounds."""
+    codec = Tokenizer.load(folder)
+    how = {"controller": FixedController(5), "chunk": 2, **how}
+    return Engine(target, codec, template=SoundTemplate(target, codec), drafter=drafter, **how)
 
 
 def build_sound(folder: Path, *, seed: int = 0, steps: int = 120, **more: Any) -> Path:
