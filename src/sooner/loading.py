@@ -205,9 +205,15 @@ def make_drafter(
         "open_model": opening or getattr(target, "open_model", open_model),
         "say": say or log.info,
         "tuned_skip": lambda: _tuned_skip(target, say or log.info),
-        **({"open_head": heads} if heads is not None else {}),
+        "open_head": heads or _no_heads,
     }
     return CascadeDrafter([create_drafter(spec, **offered) for spec in draft])
+
+
+def _no_heads(path: str, force: bool) -> HeadRunner:
+    raise DraftError(
+        "trained heads run beside models on OpenVINO only: leave the head out, or leave out --backend torch"
+    )
 
 
 def _tuned_skip(target: Target, say: Callable[[str], None]) -> str:

@@ -18,6 +18,7 @@ import sooner
 from sooner.control.fixed import FixedController
 from sooner.draft.model import ModelDrafter
 from sooner.engine import Engine
+from sooner.errors import DraftError
 from toy import ToyCodec
 
 pytestmark = pytest.mark.convert
@@ -122,11 +123,7 @@ def another_family(folder: Path, room: Path) -> Path:
     return build_pair("bart", room / "bart")
 
 
-def no_encoder(folder: Path, room: Path) -> Path:
-    return build("llama", room / "llama")
-
-
-@pytest.mark.parametrize("make", [other_weights, one_bit, another_rule, fewer_layers, another_family, no_encoder])
+@pytest.mark.parametrize("make", [other_weights, one_bit, another_rule, fewer_layers, another_family])
 def test_other_encoders_stay(tmp_path: Path, make: Callable[[Path, Path], Path]) -> None:
     """Negative controls."""
     folder = build_pair("t5", tmp_path / "t5")
@@ -134,6 +131,15 @@ def test_other_encoders_stay(tmp_path: Path, make: Callable[[Path, Path], Path])
     said: list[str] = []
     drafter(target, draft, said.append)
     assert said[1].endswith("its encoder is not the target's, so it reads sources by itself")
+
+
+def test_one_without_an_encoder_reads_the_source_as_text_and_the_other_way_round_is_refused(tmp_path: Path) -> None:
+    target, plain = open_target(build_pair("t5", tmp_path / "t5")), open_target(build("llama", tmp_path / "llama"))
+    assert target.share_encoder(plain) is None
+    found = written(target, drafter(target, plain))
+    assert [one.token_ids for one in found] == [one.token_ids for one in written(target, None)]
+    with pytest.raises(DraftError, match="has an encoder for source texts and the target takes none"):
+        drafter(plain, target)
 
 
 def test_every_weight_is_compared_not_what_comes_of_them(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def _refusal(error: SoonerError) -> str:
     """The message, with a parameter under its name on the command line."""
     message = str(error)
     name = error.param if isinstance(error, InvalidRequest) else None
-    if name and message.startswith(f"{name} must"):
+    if name and message.startswith((f"{name} must", f"{name} is for", f"{name} needs torch")):
         return f"{_OPTIONS.get(name) or '--' + name.replace('_', '-')}{message[len(name) :]}"
     return message
 

@@ -74,8 +74,7 @@ class ModelDrafter:
         self._width = at_least(1, width=width)
         self._account = Account(self.name, self._max) if thrifty else None
         pair = Pair(target, codec, *open_model(path))
-        if isinstance(pair.model, Hearing) and not isinstance(target, Hearing):
-            raise DraftError("the draft model writes down sounds and the target takes none: use another draft model")
+        _check_sources(target, pair.model)
         self._levels = Levels(pair.model, self.name)
         self._road, what = self._choose(vocabulary, pair)
         say(f"draft model {path}: {what}; context {pair.model.context} of the target's {target.context} tokens")
@@ -118,10 +117,10 @@ class ModelDrafter:
             )
         if at is None and vocabulary in ("auto", "same"):
             return _SameRoad(self._levels, pair, self._width), "the target's vocabulary"
-        if isinstance(pair.model, Hearing):
+        if isinstance(pair.model, Encoding):
             raise DraftError(
-                "a draft model that writes down sounds needs the target's vocabulary, and has another: use one of its "
-                "own family, with vocabulary=same or auto"
+                "a draft model with an encoder needs the target's vocabulary, and has another: use one of its own "
+                "family, with vocabulary=same or auto"
             )
         pairs = shared_tokens(pair.ours, pair.theirs)
         shared = int((pairs >= 0).sum())
@@ -130,6 +129,16 @@ class ModelDrafter:
         where = "" if at is None else f", different from token {at} on"
         what = f"another vocabulary{where}; {shared} of the target's {pair.ours.vocab_size} tokens are shared"
         return Translated(self._levels, pair, pairs, width=self._width, road=vocabulary), what
+
+
+def _check_sources(target: Target, draft: Target) -> None:
+    """Raises `DraftError` for a draft model whose encoder reads what the target's texts do not begin with."""
+    ours, theirs = (
+        "sounds" if isinstance(one, Hearing) else "source texts" if isinstance(one, Encoding) else ""
+        for one in (target, draft)
+    )
+    if theirs and theirs != ours:
+        raise DraftError(f"the draft model has an encoder for {theirs} and the target takes none: use another one")
 
 
 def _encoder(freed: int | None) -> str:

@@ -16,13 +16,16 @@ from sooner.errors import CorruptModel, ModelNotFound, UnsupportedModel
 from sooner.store.gguf_tokenizer import GgufVocabulary
 from sooner.store.manifest import ModelFiles
 
-__all__ = ["IR", "SETTINGS", "check_ir", "describe", "ir_quantisation", "write_settings"]
+__all__ = ["IR", "SETTINGS", "check_ir", "describe", "ir_quantisation", "refuse_encoder", "write_settings"]
 
 IR = "openvino_model.xml"
 
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_target_positions", "seq_length")
 _RELATIVE = {"seq_length": 512}
 """The context of encoder-decoder models whose relative positions have no end (T5's): what they were trained on."""
+
+_STATES = ("mamba", "rwkv", "recurrent", "xlstm", "ssm_state")
+"""Words in the names of models with a running state, or of what only they configure."""
 
 SETTINGS = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
@@ -56,8 +59,8 @@ def describe(
     text = config.get("text_config", config)
     if text is not config:
         text = {**defaults(str(text.get("model_type"))), **text}
-    if config.get("is_encoder_decoder") and not encoders:
-        raise UnsupportedModel(f"{folder} holds an encoder-decoder model, which runs on torch: add --backend torch")
+    if not encoders:
+        refuse_encoder(folder)
     settings = _read_json(folder / "tokenizer_config.json") or {}
     generation = _read_json(folder / "generation_config.json") or {}
     try:
@@ -80,7 +83,14 @@ def describe(
             source=source,
         )
     except (KeyError, TypeError, ValueError) as error:
+        _refuse_state(text, folder)
         raise CorruptModel(f"{folder / 'config.json'} lacks {error}; copy it again from the model's page") from error
+
+
+def refuse_encoder(folder: Path) -> None:
+    """Raises `UnsupportedModel` for a model with an encoder, which OpenVINO does not run here."""
+    if (_read_json(folder / "config.json") or {}).get("is_encoder_decoder"):
+        raise UnsupportedModel(f"{folder} holds an encoder-decoder model, which runs on torch: add --backend torch")
 
 
 def write_settings(
@@ -159,6 +169,15 @@ def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
 def _ids(value: Any) -> tuple[int, ...]:
     values = value if isinstance(value, list) else [value]
     return tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool))
+
+
+def _refuse_state(config: Mapping[str, Any], folder: Path) -> None:
+    """Raises `UnsupportedModel` where what a configuration lacks is what models with a running state do not have."""
+    if any(word in name for word in _STATES for name in (str(config.get("model_type")), *config)):
+        raise UnsupportedModel(
+            f"{folder} holds a model of type {config.get('model_type')}, which keeps one running state instead of an "
+            "entry per token: it cannot be cut back to an accepted draft; use a model with attention in every layer"
+        )
 
 
 def _window(config: Mapping[str, Any]) -> int | None:

@@ -26,7 +26,9 @@ OLDEST, TOO_NEW = (4, 57), (6,)
 
 _NAME = "sooner"
 _HOW = {"scaling": "scaling", "sliding_window": "window", "softcap": "softcap", "s_aux": "sinks"}
-_STATEFUL = ("linear_attention", "mamba", "conv", "recurrent", "rwkv")
+_STATEFUL = ("linear_attention", "mamba", "conv", "recurrent", "rwkv", "hybrid")
+_STATEFUL_MODELS = ("mamba", "recurrent", "rwkv", "xlstm")
+"""Words in the names of models whose configurations do not tell layers apart."""
 
 
 class PassCache(Cache):
@@ -148,7 +150,10 @@ def refuse_state(config: Any, name: str) -> None:
 
 def _layer_kinds(config: Any) -> list[str]:
     text = config.get_text_config()
-    return [str(kind) for kind in getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()]
+    named = (getattr(text, name, None) for name in ("layer_types", "layers_block_type", "block_types"))
+    if kinds := next(filter(None, named), None):
+        return [str(kind) for kind in kinds]
+    return [text.model_type] if any(word in text.model_type for word in _STATEFUL_MODELS) else []
 
 
 def check_version() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sooner.errors import SoonerError, UnsupportedModel, one_line
+from sooner.errors import CorruptModel, SoonerError, UnsupportedModel, one_line
 from sooner.protocols import Target
 from sooner.targets.torch.cache import inner
 from sooner.types import ROOT, Draft, Logits, Work
@@ -42,10 +42,17 @@ def whole_text(model: Any, vocab_size: int, device: Any) -> tuple[tuple[int, ...
 
 
 def check_model(target: Target, tokens: tuple[int, ...], rows: Logits, tolerance: float) -> None:
-    """Raises `UnsupportedModel` unless pieces and a branch of a tree give the ``rows`` of the whole text.
+    """Raises `UnsupportedModel` unless pieces and a branch of a tree give the ``rows`` of the whole text,
+    `CorruptModel` where these are no numbers.
 
     ``tolerance``: of the spread of a row, what its numbers may be off by in the mean.
     """
+    if not np.isfinite(rows).all():
+        kind = target.fingerprint.get("precision", "this precision")
+        raise CorruptModel(
+            f"the model's own rows are no finite numbers in {kind}: its weights are damaged, or too large for it; copy "
+            "them again, or try --precision bf16 or f32"
+        )
     for name, score in (("in pieces", _in_pieces), ("on a branch of a draft", _on_a_branch)):
         try:
             ours, at = score(target, tokens)

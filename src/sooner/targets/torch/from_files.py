@@ -111,6 +111,7 @@ def load(
         quantisation=quantisation,
         adapter=adapter,
         kind=_kind(pair, eyes, listens),
+        log=log,
     )
     if pair:
         both = partial(adopt_sound, folder=files.folder) if listens else adopt_pair

@@ -6,7 +6,7 @@ Knows `AutoModelForCausalLM` and what it needs installed. Does not know caches, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from sooner.errors import CorruptModel, InvalidRequest, TargetError, UnsupportedModel, one_line
+from sooner.errors import CorruptModel, InvalidRequest, SoonerError, TargetError, UnsupportedModel, one_line
 from sooner.targets.torch.adapter import adapted
 from sooner.targets.torch.device import out_of_memory
 
@@ -85,13 +85,21 @@ def _need(name: str) -> None:
 
 
 def load_model(
-    folder: Path, *, device: Any, dtype: Any, quantisation: Any, adapter: str | None, kind: Any = AutoModelForCausalLM
+    folder: Path,
+    *,
+    device: Any,
+    dtype: Any,
+    quantisation: Any,
+    adapter: str | None,
+    kind: Any = AutoModelForCausalLM,
+    log: Callable[[str], None] | None = None,
 ) -> Any:
-    """The model on ``device``, in evaluation mode. ``kind``: transformers' class that loads such models.
+    """The model on ``device``, in evaluation mode. ``kind``: transformers' class that loads such models; ``log`` gets
+    what of the files it has no place for.
 
     Raises `ModelError`, `TargetError` when the device is full.
     """
-    options: dict[str, Any] = {"dtype": dtype}
+    options: dict[str, Any] = {"dtype": dtype, "ignore_mismatched_sizes": True}  # they are refused below, by name
     if quantisation is not None:
         options["device_map"] = {"": device}
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it tells of each product that it rounds
@@ -105,20 +113,50 @@ def load_model(
             if quantisation is None:
                 model.to(device)
     except Exception as error:
-        if out_of_memory(error):
-            raise TargetError(
-                f"{device} is full before {folder} is loaded: use a quantised or smaller model, or --device cpu"
-            ) from error
-        kind = CorruptModel if "safetensor" in type(error).__name__.lower() else UnsupportedModel
-        raise kind(
-            f"transformers cannot load {folder} ({one_line(error)}); check its files or use another model"
-        ) from error
+        raise _refusal(error, folder, device) from error
+    _check_weights(info, folder)
+    if log and (unused := sorted(info.get("unexpected_keys", ()))):
+        log(f"{len(unused)} stored weights have no place in the model, such as {unused[0]}: they are left out")
+    model = model.eval()
+    return model if adapter is None else adapted(model, adapter, merge=quantisation is None)
+
+
+def _refusal(error: Exception, folder: Path, device: Any) -> SoonerError:
+    """What went wrong in transformers, in our words."""
+    if out_of_memory(error):
+        return TargetError(
+            f"{device} is full before {folder} is loaded: use a quantised or smaller model, or --device cpu"
+        )
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    told = first if isinstance(error, ImportError) and isinstance(first, Exception) else error
+    reason = one_line(told) if " " in one_line(told) else f"{type(told).__name__}: {one_line(told)}"
+    if isinstance(error, ImportError):
+        return UnsupportedModel(
+            f"transformers cannot import what runs {folder} ({reason}): install the package it names, or one that fits "
+            f"torch {torch.__version__}"
+        )
+    kind = CorruptModel if "safetensor" in type(error).__name__.lower() else UnsupportedModel
+    return kind(f"transformers cannot load {folder} ({reason}); check its files or use another model")
+
+
+def _check_weights(info: Mapping[str, Any], folder: Path) -> None:
+    """Raises `CorruptModel` where the files hold other weights than the configuration says."""
+    if mismatched := sorted(info.get("mismatched_keys", ())):
+        name, stored, wanted = mismatched[0]
+        raise CorruptModel(
+            f"{folder} holds {len(mismatched)} weights of another shape than its config.json says, such as {name}, "
+            f"{_shape(stored)} instead of {_shape(wanted)}; copy both again from the model's page"
+        )
     if missing := sorted(info.get("missing_keys", ())):
         raise CorruptModel(
             f"{folder} lacks {len(missing)} of the model's weights, such as {missing[0]}; copy it again from its page"
         )
-    model = model.eval()
-    return model if adapter is None else adapted(model, adapter, merge=quantisation is None)
+
+
+def _shape(size: Sequence[int]) -> str:
+    return " x ".join(map(str, size))
 
 
 def _there(package: str) -> bool:
