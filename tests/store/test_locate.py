@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_gguf import CONTEXT, HIDDEN, LAYERS, write_gguf
 
-from sooner.errors import CacheError, MissingExtra, ModelNotFound
+from sooner.errors import CacheError, MissingExtra, ModelNotFound, UnsupportedModel
 from sooner.store import locate, resolve, resolve_folder
 from sooner.store.folder import describe
 from sooner.store.hugging_face import export_gguf
@@ -44,6 +44,15 @@ def test_older_models_name_their_sizes_otherwise(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     files = describe(tmp_path, name="a", source="a", sha256="0", quantisation="as stored")
     assert (files.context, files.hidden_size, files.layers) == (77, 32, 3)
+
+
+def test_a_model_that_looks_at_pictures_is_sent_to_torch_before_anything_is_converted(tmp_path: Path) -> None:
+    config = {"model_type": "llava", "vision_config": {}, "text_config": {"model_type": "llama"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights that nobody reads")
+    with pytest.raises(UnsupportedModel, match="runs on torch: add --backend torch"):
+        resolve(str(tmp_path), progress=pytest.fail)
 
 
 @pytest.mark.convert

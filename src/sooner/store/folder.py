@@ -16,7 +16,16 @@ from sooner.errors import CorruptModel, ModelNotFound, UnsupportedModel
 from sooner.store.gguf_tokenizer import GgufVocabulary
 from sooner.store.manifest import ModelFiles
 
-__all__ = ["IR", "SETTINGS", "check_ir", "describe", "ir_quantisation", "refuse_encoder", "write_settings"]
+__all__ = [
+    "IR",
+    "SETTINGS",
+    "check_ir",
+    "describe",
+    "ir_quantisation",
+    "refuse_encoder",
+    "refuse_eyes",
+    "write_settings",
+]
 
 IR = "openvino_model.xml"
 
@@ -91,6 +100,12 @@ def refuse_encoder(folder: Path) -> None:
     """Raises `UnsupportedModel` for a model with an encoder, which OpenVINO does not run here."""
     if (_read_json(folder / "config.json") or {}).get("is_encoder_decoder"):
         raise UnsupportedModel(f"{folder} holds an encoder-decoder model, which runs on torch: add --backend torch")
+
+
+def refuse_eyes(folder: Path) -> None:
+    """Raises `UnsupportedModel` for weights of a model that looks at pictures: they are not converted here."""
+    if "vision_config" in (_read_json(folder / "config.json") or {}):
+        raise UnsupportedModel(f"{folder} holds a vision-language model, which runs on torch: add --backend torch")
 
 
 def write_settings(

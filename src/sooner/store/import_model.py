@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sooner.errors import CacheError, MissingExtra, UnsupportedModel
 from sooner.store.cache import content_hash, locked, publish, workspace, writing
-from sooner.store.folder import IR, SETTINGS, check_ir, describe, refuse_encoder, write_settings
+from sooner.store.folder import IR, SETTINGS, check_ir, describe, refuse_encoder, refuse_eyes, write_settings
 from sooner.store.gguf_config import hugging_face_config, needs_conversion, quantisation
 from sooner.store.gguf_file import Gguf, read_gguf
 from sooner.store.gguf_tokenizer import tokenizer_json, vocabulary
@@ -59,6 +59,7 @@ def import_gguf(path: Path, *, name: str, source: str, say: Say) -> ModelFiles:
 def import_folder(path: Path, *, name: str, source: str, say: Say) -> ModelFiles:
     """Import the Hugging Face folder ``path`` (config.json, safetensors, tokenizer), or find its import."""
     refuse_encoder(path)  # before its weights are read, and long before they are converted
+    refuse_eyes(path)
     weights = sorted([*path.glob("*.safetensors"), *path.glob("pytorch_model*.bin")])
     texts = [file for file in (path / name for name in SETTINGS) if file.is_file()]
     sha256 = content_hash(*texts, *weights)

@@ -226,7 +226,7 @@ class Eyes:
 
 def _image(data: bytes) -> Any:
     """The file decoded, in RGB. Raises `InvalidRequest`."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(data)) as image:
@@ -240,6 +240,7 @@ def _image(data: bytes) -> Any:
     except SoonerError:
         raise
     except Exception as error:  # decoders raise whatever they like over damaged files
+        reason = "it is no image" if isinstance(error, UnidentifiedImageError) else one_line(error)
         raise InvalidRequest(
-            f"the picture cannot be read ({one_line(error)}): give an undamaged PNG, JPEG, WebP or GIF file", "messages"
+            f"the picture cannot be read ({reason}): give an undamaged PNG, JPEG, WebP or GIF file", "messages"
         ) from None

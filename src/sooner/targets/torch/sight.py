@@ -155,7 +155,7 @@ def adopt_sight(
 
 def _blind(target: TorchTarget, reason: SoonerError, log: Callable[[str], None] | None) -> TorchTarget:
     """``target``, for text alone."""
-    target.blind = str(reason)
+    target.blind = str(reason).partition("; use another")[0]
     (log or _log.warning)(f"images are refused: {reason}")
     return target
 
