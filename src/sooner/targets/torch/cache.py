@@ -27,8 +27,8 @@ OLDEST, TOO_NEW = (4, 57), (6,)
 _NAME = "sooner"
 _HOW = {"scaling": "scaling", "sliding_window": "window", "softcap": "softcap", "s_aux": "sinks"}
 _STATEFUL = ("linear_attention", "mamba", "conv", "recurrent", "rwkv", "hybrid")
-_STATEFUL_MODELS = ("mamba", "recurrent", "rwkv", "xlstm")
-"""Words in the names of models whose configurations do not tell layers apart."""
+_STATEFUL_MODELS = ("mamba", "recurrent", "rwkv", "xlstm", "falcon_h1")
+"""Words in the names of models whose configurations, in some versions, do not tell layers apart."""
 
 
 class PassCache(Cache):
@@ -133,7 +133,9 @@ def inner(model: Any) -> Any:
 
 def running_states(config: Any) -> list[str]:
     """The kinds of a model's layers that keep a running state instead of entries per token."""
-    return sorted({kind for kind in _layer_kinds(config) if any(word in kind for word in _STATEFUL)})
+    model = config.get_text_config().model_type
+    kinds = sorted({kind for kind in _layer_kinds(config) if any(word in kind for word in _STATEFUL)})
+    return kinds or [model for word in _STATEFUL_MODELS if word in model][:1]
 
 
 def refuse_state(config: Any, name: str) -> None:
@@ -151,9 +153,7 @@ def refuse_state(config: Any, name: str) -> None:
 def _layer_kinds(config: Any) -> list[str]:
     text = config.get_text_config()
     named = (getattr(text, name, None) for name in ("layer_types", "layers_block_type", "block_types"))
-    if kinds := next(filter(None, named), None):
-        return [str(kind) for kind in kinds]
-    return [text.model_type] if any(word in text.model_type for word in _STATEFUL_MODELS) else []
+    return [str(kind) for kind in next(filter(None, named), ())]
 
 
 def check_version() -> None:

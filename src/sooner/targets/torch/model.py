@@ -6,7 +6,7 @@ Knows `AutoModelForCausalLM` and what it needs installed. Does not know caches, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -144,19 +144,16 @@ def _refusal(error: Exception, folder: Path, device: Any) -> SoonerError:
 def _check_weights(info: Mapping[str, Any], folder: Path) -> None:
     """Raises `CorruptModel` where the files hold other weights than the configuration says."""
     if mismatched := sorted(info.get("mismatched_keys", ())):
-        name, stored, wanted = mismatched[0]
+        name, *shapes = mismatched[0] if isinstance(mismatched[0], tuple) else (mismatched[0],)  # version 4's are names
+        told = " instead of ".join(" x ".join(map(str, shape)) for shape in shapes)
         raise CorruptModel(
-            f"{folder} holds {len(mismatched)} weights of another shape than its config.json says, such as {name}, "
-            f"{_shape(stored)} instead of {_shape(wanted)}; copy both again from the model's page"
+            f"{folder} holds {len(mismatched)} weights of another shape than its config.json says, such as {name}"
+            f"{told and f' ({told})'}; copy both again from the model's page"
         )
     if missing := sorted(info.get("missing_keys", ())):
         raise CorruptModel(
             f"{folder} lacks {len(missing)} of the model's weights, such as {missing[0]}; copy it again from its page"
         )
-
-
-def _shape(size: Sequence[int]) -> str:
-    return " x ".join(map(str, size))
 
 
 def _there(package: str) -> bool:
