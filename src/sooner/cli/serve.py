@@ -133,7 +133,7 @@ MaxBody = Annotated[
         min=1000,
         metavar="BYTES",
         rich_help_panel=_LIMITS,
-        help="Most of one request. (default: 1 MB; 32 MB where the model takes pictures)",
+        help="Most of one request. (default: 1 MB; 32 MB where the model takes pictures or sounds)",
     ),
 ]
 MaxPrompt = Annotated[

@@ -85,7 +85,7 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are in `otel`, and hold no text
     )
-    app.add_middleware(Gate, settings=service.settings, sees=lambda: service.sees)
+    app.add_middleware(Gate, settings=service.settings, takes_files=lambda: service.takes_files)
     for kind in (RequestValidationError, HTTPException, SoonerError, Exception):
         app.add_exception_handler(kind, _failed)
     _add_answers(app, service)

@@ -27,20 +27,20 @@ _SWALLOWED = 8
 
 
 class Gate:
-    """Middleware; ``request.state`` then has the ``salt`` of the caller's key and when it ``begun``. ``sees``: whether
-    the model takes pictures."""
+    """Middleware; ``request.state`` then has the ``salt`` of the caller's key and when it ``begun``. ``takes_files``:
+    whether the model takes pictures or sounds, so that bodies are larger."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, sees: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, takes_files: Callable[[], bool] = lambda: False) -> None:
         self._app = app
         self._keys = Keys(settings.keys)
         self._hosts = settings.hosts
         self._settings = settings
-        self._sees = sees
+        self._takes_files = takes_files
         self._patience_s = settings.read_timeout_s
 
     @property
     def _limit(self) -> int:
-        return self._settings.body_limit(pictures=self._sees())
+        return self._settings.body_limit(files=self._takes_files())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with an error object."""

@@ -114,8 +114,8 @@ class Service:
         return self._ready
 
     @property
-    def sees(self) -> bool:
-        """Whether the model takes pictures or sounds, as far as it is there."""
+    def takes_files(self) -> bool:
+        """Whether the model, as far as it is there, takes pictures or sounds."""
         return self._ready is not None and isinstance(self._ready.engine.target, Seeing | Hearing)
 
     def start(self) -> asyncio.Task[None]:

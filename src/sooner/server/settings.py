@@ -22,8 +22,8 @@ class Settings:
     from a request to the end of its answer; ``read_timeout_s``: most seconds until a request's head is there, and until
     its body is; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
     ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes of one request; None = 1 MB, and
-    32 MB where the model takes pictures (at the door of replicas 1 MB). ``max_prompt_tokens``: None = the model's
-    context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
+    32 MB where the model takes pictures or sounds (at the door of replicas 1 MB). ``max_prompt_tokens``: None = the
+    model's context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
     ``log_prompts``: whether prompts and answers may be logged, and prompts be in ``traces``, the folder that gets a
     trace of every request. ``report_s``: seconds between log lines under load. ``pictures``: the folder
     whose files messages may show by ``file:`` URL; None = pictures come in the body alone.
@@ -50,6 +50,6 @@ class Settings:
     traces: TraceFolder | None = None
     pictures: Path | None = None
 
-    def body_limit(self, *, pictures: bool) -> int:
-        """Bytes that a request may have, where the model takes ``pictures`` or does not."""
-        return self.max_body if self.max_body is not None else (32 << 20 if pictures else 1 << 20)
+    def body_limit(self, *, files: bool) -> int:
+        """Bytes that a request may have, where the model takes ``files`` (pictures, sounds) or does not."""
+        return self.max_body if self.max_body is not None else (32 << 20 if files else 1 << 20)
