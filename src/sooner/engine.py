@@ -19,7 +19,7 @@ import numpy as np
 from sooner.batch import Batch, Handle, Slot
 from sooner.completion import Completion, completion
 from sooner.control.fixed import FixedController
-from sooner.errors import SoonerError, TargetError
+from sooner.errors import SoonerError, TargetError, one_line
 from sooner.noise import NOISE_VERSION, choice_seed, fresh_seed
 from sooner.prompt import Prompt, Template, bad_word_ids, make_request, source_of
 from sooner.protocols import Context, Controller, Drafter, Target
@@ -205,7 +205,8 @@ class Engine:
             return None
 
     def _fail(self, slot: Slot, error: Exception) -> None:
-        failure = error if isinstance(error, SoonerError) else TargetError(f"the target failed in a pass: {error}")
+        said = f"the target failed in a pass: {one_line(error)}"
+        failure = error if isinstance(error, SoonerError) else TargetError(said)
         log.warning("%s", failure)
         slot.handle.error = failure
         for choice in slot.handle.slots:
