@@ -95,24 +95,73 @@ def test_silence_is_said_of_the_choice_it_concerns() -> None:
     assert (drafted.speculation.drafted > 0, drafted.speculation.warning) == (True, None)
 
 
-def test_a_failing_pass_ends_its_requests_and_serves_the_next() -> None:
+@pytest.mark.parametrize(
+    ("fault", "said"), [(RuntimeError("device\nlost"), "pass: device lost$"), (MemoryError(), "pass: MemoryError$")]
+)
+def test_a_failing_pass_ends_its_requests_and_serves_the_next(fault: Exception, said: str) -> None:
     engine = toy_engine()
     good = engine.target.score
     fail = [False]
 
     def score(works: Sequence[Work]) -> list[Rows]:
         if fail[0]:
-            raise RuntimeError("device lost")
+            raise fault
         return good(works)
 
     engine.target.score = score  # type: ignore[method-assign]  # the simplest target that fails on demand
     want = visible(engine.generate(PROMPTS[0], **OPTIONS))
     fail[0] = True
-    with pytest.raises(TargetError, match="device lost"):
+    with pytest.raises(TargetError, match=said):
         engine.generate_many(PROMPTS, **OPTIONS)
     check_free(engine)
     fail[0] = False
     assert visible(engine.generate(PROMPTS[0], **OPTIONS)) == want
+
+
+@pytest.mark.parametrize("drafting", [False, True])
+def test_what_cannot_be_scored_ends_alone(drafting: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """One text is too much for the device from its tenth token on; its neighbours' texts are those they have alone."""
+    solo = [visible(toy_engine().generate(prompt, **OPTIONS)) for prompt in PROMPTS]
+    engine = toy_engine(TreeDrafter(3, vocab_size=V) if drafting else None, max_running=len(PROMPTS))
+    good, victim = engine.target.score, list(PROMPTS[1])
+
+    def score(works: Sequence[Work]) -> list[Rows]:
+        held = [[*work.session.tokens, *work.tokens] for work in works]
+        if any(tokens[: len(victim)] == victim and len(tokens) >= len(victim) + 10 for tokens in held):
+            raise MemoryError("the device is full")
+        return good(works)
+
+    engine.target.score = score  # type: ignore[method-assign]
+    handles = [engine.submit(engine.request(prompt, **OPTIONS)) for prompt in PROMPTS]
+    while engine.busy:
+        engine.step()
+    for handle, want, prompt in zip(handles, solo, PROMPTS, strict=True):
+        if list(prompt) == victim:
+            assert "the device is full" in str(handle.error)
+            assert 0 < len(handle.steps) < OPTIONS["max_tokens"], "it had begun"
+        else:
+            assert handle.error is None
+            assert visible(engine.completion(handle)) == want
+    assert f"a pass over {len(PROMPTS)} texts failed (the device is full)" in caplog.text
+    check_free(engine)
+
+
+def test_sessions_that_a_failing_pass_has_changed_are_not_scored_again() -> None:
+    engine = toy_engine(max_running=2)
+    good = engine.target.score
+
+    def score(works: Sequence[Work]) -> list[Rows]:
+        rows = good(works)
+        if len(works) > 1:
+            raise RuntimeError("lost behind the pass")
+        return rows
+
+    engine.target.score = score  # type: ignore[method-assign]
+    handles = [engine.submit(engine.request(prompt, **OPTIONS)) for prompt in PROMPTS[:2]]
+    while engine.busy:
+        engine.step()
+    assert all("lost behind the pass" in str(handle.error) for handle in handles)
+    check_free(engine)
 
 
 def test_abort_at_any_step_frees_at_once_and_leaves_neighbours_alone() -> None:
