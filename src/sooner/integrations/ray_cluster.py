@@ -54,6 +54,8 @@ def connect(cpus: float, *, verbose: bool = False) -> bool:
             ray.init(address=address, log_to_driver=verbose, logging_level=level)
             return False
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody was asked
+        # Ray's own watch ends its controller and the ingress first; the system ends whoever took the memory
+        os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
         ray.init(
             address="local",
             num_cpus=max(1, round(cpus + 0.499)),
