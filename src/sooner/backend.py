@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sooner.protocols import Target
     from sooner.store import ModelFiles
     from sooner.targets.openvino import OpenVINOTarget
+    from sooner.targets.torch.target import TorchTarget
 
 __all__ = ["Backend", "BackendName", "TorchOptions", "choose_backend"]
 
@@ -123,4 +124,5 @@ class _Torch:
         )
 
     def ready(self, target: Target, curve: CostCurve, warm: bool | Literal["background"], running: int) -> None:
-        """Nothing: compiled shapes are captured as they are met."""
+        """Compiled shapes are captured as they are met, over as few slots as hold a text: none of a measurement."""
+        cast("TorchTarget", getattr(target, "decoder", target)).slots.purge()

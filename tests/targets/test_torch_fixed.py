@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,37 @@ def test_faults_of_the_layout_are_caught(
         for (_, rows), (_, want) in zip(rows_of(fixed, seed), rows_of(free, seed), strict=True)
     ]
     assert any(differing)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside torch
+@pytest.mark.timeout(900)  # compiling takes half a minute of a processor to itself
+def test_compiled_in_earnest(tmp_path: Path) -> None:
+    """The rows of free passes, and nothing is compiled again once the shapes have been met."""
+    import torch
+
+    def scored(target: Any, seed: int) -> Any:
+        rng, session, found = np.random.default_rng(seed), target.open(), []
+        for nodes in (0, 7, 3, 5, 1, 2):
+            draft = Draft(
+                tuple(range(20, 20 + nodes)),
+                (ROOT, *(i // 2 for i in range(nodes - 1)))[:nodes],
+                (0.5,) * nodes,
+                ("t",) * nodes,
+            )
+            found.append(target.score([Work(session, tuple(rng.integers(0, V, 1).tolist()), draft)])[0].logits.copy())
+            session.settle(draft.path(nodes - 1))
+        session.close()
+        return np.concatenate(found)
+
+    folder = build("llama", tmp_path / "llama", num_hidden_layers=1)
+    said: list[str] = []
+    target = open_target(folder, compile=True, slots=1, log=said.append)
+    assert any("compiling passes over 1 x 4 rows" in line for line in said)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert graphs == len(target.runner.shapes)
+    free = open_target(folder, slots=1)
+    for seed in range(3):
+        assert np.allclose(scored(target, seed), scored(free, seed), atol=2e-4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs == len(target.runner.shapes)
+    torch.compiler.reset()

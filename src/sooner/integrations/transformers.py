@@ -122,7 +122,7 @@ class Sped:
             if streamer is not None:
                 streamer.put(input_ids.cpu())  # generate does so where it is told of the streamer
             rules = {"processors": logits_processor, "criteria": stopping_criteria, "streamer": streamer}
-            run = loop.Run(port.Passes(model, prepared), input_ids, config, **rules)
+            run = loop.Run(port.Passes(model, prepared, config), input_ids, config, **rules)
             return self._decode(run, port.prompts(input_ids, prepared.get("attention_mask")))
 
         return self._plain(inputs, logits_processor=logits_processor, custom_generate=decode, **options)

@@ -179,10 +179,13 @@ class Passes:
     """A model and its cache as `generate` left them before the first pass, and the passes after that.
 
     ``kwargs`` are the model's inputs besides the ids, for the ids so far. The cache holds all ids but the last.
+    ``config``: `generate`'s, as prepared.
     """
 
-    def __init__(self, model: Any, kwargs: dict[str, Any]) -> None:
+    def __init__(self, model: Any, kwargs: dict[str, Any], config: Any) -> None:
         self.model = model
+        mask = kwargs.get("attention_mask")  # newer versions leave out one that hides nothing, and note its length
+        self._masked = getattr(config, "_mask_length", None) if mask is None else mask.shape[1]
         self._kwargs = kwargs
         self._name = cache_name(model)
         self.cache = self._cuttable(kwargs.get(self._name))
@@ -193,8 +196,7 @@ class Passes:
         """Logits ``[B, 1, V]`` after the prompt ``ids`` ``[B, P]``."""
         kwargs, past = self._kwargs, self.cache.get_seq_length()
         fed = kwargs.get("inputs_embeds", ids)
-        mask = kwargs.get("attention_mask")
-        whole = fed is not ids or (mask is not None and mask.shape[1] == ids.shape[1])
+        whole = fed is not ids or self._masked == ids.shape[1]
         count = fed.shape[1] - (past if whole else 0)
         if count < 1:
             raise InvalidRequest("past_key_values hold the whole prompt: cut them back by a token", "past_key_values")
