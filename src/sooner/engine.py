@@ -25,6 +25,7 @@ from sooner.prompt import Prompt, Template, bad_word_ids, make_request, source_o
 from sooner.protocols import Context, Controller, Drafter, Target
 from sooner.sampling import Processor
 from sooner.sequence import Sequence as Choice
+from sooner.targets.works import score_apart
 from sooner.text import TextCodec
 from sooner.tree import sanitise
 from sooner.turns import Turns
@@ -112,7 +113,7 @@ class Engine:
     def step(self) -> list[Step]:
         """One pass over everything that runs. Returns the emitted steps: none when idle or when only prompts were read.
 
-        A failing pass ends the requests in it (``handle.error``) and raises nothing here.
+        What cannot be scored, by itself neither, ends its request (``handle.error``) and raises nothing here.
         """
         with self._turns.driving():
             return self._step()
@@ -135,16 +136,16 @@ class Engine:
         drafted = time.perf_counter()
         works = self.batch.fit(self.batch.works(drafts), self._relieve)
         planned = time.perf_counter()
-        rows = self._score(works)
+        rows = score_apart(self.target, [work for _, work in works])
         scored = time.perf_counter()
-        applied = [(slot, self._apply(slot, work, r), r) for (slot, work), r in zip(works, rows, strict=False)]
+        applied = [(slot, self._apply(slot, work, r), r) for (slot, work), r in zip(works, rows, strict=True)]
         verified = time.perf_counter()
         fed = sum(len(work.tokens) + len(work.draft) for _, work in works)
         steps: list[tuple[Slot, Step]] = []
         for slot, untimed, r in applied:
             if slot.session is not None:
                 slot.session.settle(untimed.path if untimed else ())
-            if untimed is None:
+            if untimed is None or isinstance(r, Exception):
                 continue
             step = replace(
                 untimed,
@@ -186,16 +187,11 @@ class Engine:
             self._drop_drafter(error)
         return drafts
 
-    def _score(self, works: list[tuple[Slot, Work]]) -> list[Rows]:
-        try:
-            return self.target.score([work for _, work in works])
-        except Exception as error:  # whatever a back end raises: these requests end, the engine serves the next
-            for slot, _ in works:
-                self._fail(slot, error)
-            return []
-
-    def _apply(self, slot: Slot, work: Work, rows: Rows) -> Step | None:
-        """The step of one sequence; None where a prompt chunk was read or the rows are unusable."""
+    def _apply(self, slot: Slot, work: Work, rows: Rows | Exception) -> Step | None:
+        """The step of one sequence; None where a prompt chunk was read, or there are no rows or unusable ones."""
+        if isinstance(rows, Exception):  # whatever a back end raised: this request ends, the engine serves the others
+            self._fail(slot, rows)
+            return None
         if not work.logits or slot.sequence.finish is not None:
             return None
         try:

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from tiny_torch import CONTEXT, V, build, open_target
 
+from sooner.control.fixed import FixedController
+from sooner.draft.ngram import NgramDrafter
+from sooner.engine import Engine
 from sooner.errors import (
     CorruptModel,
     InvalidRequest,
@@ -23,6 +26,7 @@ from sooner.store.hugging_face import use_folder
 from sooner.targets.probe import check_rows
 from sooner.tree import chain
 from sooner.types import Work
+from toy import ToyCodec
 
 pytestmark = pytest.mark.convert
 
@@ -222,6 +226,37 @@ def test_a_failing_pass_leaves_the_session_as_it_was(llama: Path, monkeypatch: p
     assert list(session.tokens) == [1, 2, 3]
     session.sync([1, 2])
     assert np.array_equal(target.score([Work(session, (3,))])[0].logits, want)
+
+
+def test_memory_that_ends_in_mid_request_ends_that_request_alone(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever asks for rows behind position 30 is too much for this device."""
+    import torch
+
+    target = open_target(llama)
+    options: dict[str, Any] = {"max_tokens": 12, "seed": 5, "ignore_eos": True}
+    prompts = [[1, 2, 3], [4] * 24, [5, 6]]
+
+    def engine() -> Engine:
+        target.slots.purge()
+        return Engine(target, ToyCodec(), drafter=NgramDrafter(), controller=FixedController(4), max_running=3)
+
+    want = [engine().generate(prompt, **options).token_ids for prompt in prompts]
+    forward = type(target.runner.port).forward
+
+    def full(self: Any, tokens: Any, positions: Any, *rest: Any) -> Any:
+        if int(positions.max()) >= 30:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(self, tokens, positions, *rest)
+
+    monkeypatch.setattr(type(target.runner.port), "forward", full)
+    beside = engine()
+    handles = [beside.submit(beside.request(prompt, **options)) for prompt in prompts]
+    while beside.busy:
+        beside.step()
+    assert "cpu is out of memory in a pass: load with a smaller --context" in str(handles[1].error)
+    assert handles[1].steps, "it had begun to write"
+    assert [beside.completion(handles[i]).token_ids for i in (0, 2)] == [want[0], want[2]]
+    assert target.slots.free == target.slots.count
 
 
 def test_folders_without_weights_are_told_apart(tmp_path: Path) -> None:

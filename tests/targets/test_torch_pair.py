@@ -211,6 +211,35 @@ def test_prompts_without_a_part_are_refused_before_a_pass(target: Any) -> None:
     assert not engine.busy
 
 
+def test_a_source_that_the_device_has_no_room_for_ends_alone(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = texts(target, temperature=0.0, running=1)
+    encoder = target._runner.port.encoder
+    monkeypatch.setattr(encoder, "forward", _full(encoder.forward))
+    target._kept.clear()
+    target.decoder.slots.purge()
+    engine = Engine(target, ToyCodec(), max_running=4)
+    handles = [engine.submit(engine.request(prompt, temperature=0.0, **OPTIONS)) for prompt in prompts(target)]
+    while engine.busy:
+        engine.step()
+    for handle, source, text in zip(handles, SOURCES, want, strict=True):
+        if len(source) > 10:
+            assert "cpu is out of memory over a source: give a shorter one" in str(handle.error)
+        else:
+            assert visible(engine.completion(handle)) == text
+
+
+def _full(forward: Any) -> Any:
+    """An encoder that has no room for more than ten tokens."""
+    import torch
+
+    def encode(*, input_ids: Any, **how: Any) -> Any:
+        if input_ids.shape[1] > 10:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(input_ids=input_ids, **how)
+
+    return encode
+
+
 def test_the_answer_ends_where_the_decoders_positions_do(target: Any) -> None:
     engine = Engine(target, ToyCodec(), drafter=TreeDrafter(1, vocab_size=V), controller=FixedController(6))
     found = engine.generate([5, 6, END, target._first], ignore_eos=True)
