@@ -271,10 +271,13 @@ def test_a_conversation_in_a_terminal_shows_pictures(commanded: Any, tmp_path: P
     assert cached > 12
 
 
-def test_a_trace_of_a_text_with_a_picture_is_written_and_read(commanded: Any, tmp_path: Path) -> None:
+def test_a_trace_of_a_text_with_a_picture_is_written_and_read(commanded: Any, engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(1))
     trace = str(tmp_path / "a.jsonl")
     assert commanded("run", WORDS, "--image", str(tmp_path / "a.png"), "--ignore-eos", "--trace", trace).code == 0
     for words in (("show",), ("stats",)):
         result = invoke("trace", *words, trace)
         assert result.code == 0, result.err
+    result = invoke("trace", "verify", trace, load=lambda model, **more: engine)
+    assert result.code == 2
+    assert "pictures and sounds, which traces do not keep" in result.err

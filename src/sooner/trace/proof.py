@@ -119,6 +119,11 @@ def _determined(header: Record, engine: Engine) -> Request:
     """The request under the coupled rule, which gives the same text. Raises `InvalidRequest`."""
     check(header)
     request = request_of(header, engine.codec)
+    if max(request.prompt, default=0) >= engine.target.vocab_size:
+        raise InvalidRequest(
+            "the prompt has tokens that the model does not know, such as those of pictures and sounds, which traces do "
+            "not keep: nothing is verified"
+        )
     sampling = request.sampling
     theirs, ours = (dict(facts or {}).get("noise") for facts in (header.get("fingerprint"), engine.fingerprint))
     if sampling.temperature > 0 and theirs != ours:
