@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ pytestmark = [
 TOKENS = tuple(np.random.default_rng(0).integers(0, V, 40).tolist())
 
 
-def installed(name: str) -> Any:
+def installed(name: str) -> pytest.MarkDecorator:
     there = importlib.util.find_spec(name) is not None and importlib.util.find_spec("accelerate") is not None
     return pytest.mark.skipif(not there, reason=f"{name} or accelerate is not installed")
 
@@ -71,10 +72,9 @@ def test_bitsandbytes_on_the_processor(folder: Path, bits: str) -> None:
 
 
 def int8() -> Any:
-    from torchao.quantization import Int8WeightOnlyConfig
     from transformers import TorchAoConfig
 
-    return TorchAoConfig(Int8WeightOnlyConfig())
+    return TorchAoConfig(importlib.import_module("torchao.quantization").Int8WeightOnlyConfig())
 
 
 @installed("torchao")
