@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,15 +36,16 @@ def build_pair(family: str, folder: Path, seed: int = 0, **more: Any) -> Path:
     import torch
     import transformers
 
-    name, special = PAIRS[family]
+    kind, special = PAIRS[family]
     torch.manual_seed(seed)
     shape = {"d_model": 32, "vocab_size": V, "pad_token_id": 0, "eos_token_id": END, "decoder_start_token_id": 0}
-    config = getattr(transformers, name)(**{**shape, **special, **more})
+    config = getattr(transformers, kind)(**{**shape, **special, **more})
     model = transformers.AutoModelForSeq2SeqLM.from_config(config)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():  # drawn by name: versions of transformers draw in other orders
             if parameter.ndim > 1 and parameter.requires_grad:
-                parameter.mul_(0.3 / max(float(parameter.std()), 1e-6))
+                drawn = torch.Generator().manual_seed(seed + zlib.crc32(name.encode()))
+                parameter.normal_(0.0, 0.3, generator=drawn)
     model.save_pretrained(folder)
     return folder
 
