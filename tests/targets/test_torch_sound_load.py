@@ -82,6 +82,17 @@ def test_folders_that_lack_something_are_refused_at_load(folder: Path, tmp_path:
         target.hear(SOUNDS[0], before=[97])
 
 
+def test_what_a_sound_takes_and_what_is_not_written_is_said_at_load(folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    target = open_target(folder, context=CONTEXT, log=said.append)
+    layers, places, width, floats = 2, 50, 48, 4
+    assert target.sound_bytes == layers * 2 * places * width * floats
+    assert any("a sound that is written down takes" in line for line in said)
+    assert not any("time stamps" in line for line in said)
+    open_target(changed(folder, tmp_path / "timed", return_timestamps=True), context=CONTEXT, log=said.append)
+    assert any("time stamps, which sooner does not write" in line for line in said)
+
+
 def test_time_stamps_are_no_text(folder: Path) -> None:
     codec = Tokenizer.load(folder)
     assert codec.decode([97, id_of("<|0.02|>"), 98]) == "ab"

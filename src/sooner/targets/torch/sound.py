@@ -8,7 +8,7 @@ case for it, and drafters are shown the text without it. A draft model with ears
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sooner.errors import InvalidRequest
 from sooner.sounds import SoundToken
 from sooner.targets.torch.cross import Encoded
 from sooner.targets.torch.ears import Ears, open_extractor
-from sooner.targets.torch.memory import MemoryPlan
+from sooner.targets.torch.memory import MemoryPlan, size
 from sooner.targets.torch.pair import adopt_decoder, token_id
 from sooner.targets.torch.source import SourceTarget
 from sooner.targets.torch.target import TorchTarget
@@ -34,6 +34,11 @@ class SoundTarget(SourceTarget):
     def __init__(self, decoder: TorchTarget, ears: Ears, *, end: int, first: int) -> None:
         super().__init__(decoder, self._listen, end=end, first=first, longest=1, kept=decoder.plan.slots)
         self.ears = ears
+
+    @property
+    def sound_bytes(self) -> int:
+        """What the decoder reads of one sound."""
+        return int(sum(tensor.nbytes for pair in self._runner.spare.layers for tensor in pair))
 
     def hear(
         self, sound: Sound, language: str | None = None, task: str | None = None, before: Sequence[int] = ()
@@ -71,11 +76,19 @@ class SoundTarget(SourceTarget):
         return 1 if tokens and isinstance(tokens[0], SoundToken) else None
 
 
-def adopt_sound(model: Any, folder: Path, plan: MemoryPlan, **options: Any) -> SoundTarget:
+def adopt_sound(
+    model: Any, folder: Path, plan: MemoryPlan, *, log: Callable[[str], None] | None, **options: Any
+) -> SoundTarget:
     """As `pair.adopt_pair`, for a model whose encoder reads sound."""
     extractor = open_extractor(folder)
     noise = np.random.default_rng(7).standard_normal(extractor.n_samples // 3).astype(np.float32) / 8
     given = extractor(noise, sampling_rate=extractor.sampling_rate, return_tensors="pt").input_features
-    decoder, port = adopt_decoder(model, plan, {"input_features": given.to(model.device, model.dtype)}, **options)
+    features = {"input_features": given.to(model.device, model.dtype)}
+    decoder, port = adopt_decoder(model, plan, features, log=log, **options)
     ends = {"end": token_id(model, "eos_token_id"), "first": token_id(model, "decoder_start_token_id")}
-    return SoundTarget(decoder, Ears(port, extractor, decoder.vocab_size), **ends)
+    target = SoundTarget(decoder, Ears(port, extractor, decoder.vocab_size), **ends)
+    if log:
+        log(f"memory: a sound that is written down takes {size(target.sound_bytes)} more")
+        if getattr(model.generation_config, "return_timestamps", None):
+            log("the model's settings ask for time stamps, which sooner does not write: texts come without")
+    return target
