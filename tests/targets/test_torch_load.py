@@ -265,3 +265,10 @@ def test_folders_without_weights_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "openvino_model.xml").write_text("<net></net>")
     with pytest.raises(UnsupportedModel, match="OpenVINO export, which torch does not run"):
         use_folder(tmp_path, name="a", source="a")
+
+
+def test_as_many_sequences_are_compared_as_fit(llama: Path) -> None:
+    """Five would not: the check of a target for one text at a time would have compared nothing."""
+    found = [way for way in check_rows(open_target(llama, slots=2), 60).lawful if "sequences" in way.name]
+    assert [way.name for way in found] == ["2 sequences in a pass"]
+    assert found[0].rows > 0

@@ -39,6 +39,8 @@ class Comparison:
             self.largest = max(self.largest, float(np.abs(rows - reference).max()))
 
     def __str__(self) -> str:
+        if not self.rows:
+            return f"{self.name}: not compared, there is no room"
         if not self.differing:
             return f"{self.name}: {self.rows} rows, no difference on this machine"
         return f"{self.name}: {self.differing} of {self.rows} rows differ, by up to {self.largest:.3g}"
@@ -152,7 +154,7 @@ class Probe:
         return result
 
     def batch(self, count: int) -> Comparison:
-        """``count`` sequences at different places of the text, with drafts of different lengths, in one pass."""
+        """``count`` sequences, or as many as fit, at different places of the text, with drafts of different lengths."""
         result = Comparison(f"{count} sequences in a pass")
         places = np.linspace(1, self.length - 13, count).astype(int).tolist()
         with opened(self.target, count) as sessions:
@@ -161,7 +163,7 @@ class Probe:
                 for i, (session, place) in enumerate(zip(sessions, places, strict=True))
             ]
             if not self.target.fits(works):
-                return result
+                return self.batch(count - 1) if count > 1 else result
             for session, place in zip(sessions, places, strict=True):
                 self.target.score([Work(session, self.tokens[:place], logits=False)])
             for rows, place, work in zip(self.target.score(works), places, works, strict=True):
