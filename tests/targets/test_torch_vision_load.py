@@ -50,9 +50,12 @@ def test_a_family_whose_pictures_cannot_be_had_reads_text_and_says_why(
 def test_smolvlm_wants_a_package_for_films_and_looks_at_pictures_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transformers.models.smolvlm import processing_smolvlm as module
-
     folder = build_sight("smolvlm", tmp_path)
+    try:
+        from transformers.models.smolvlm import processing_smolvlm as module
+    except ModuleNotFoundError:  # transformers 4.57, whose processor wants torchvision
+        assert "torchvision" in open_target(folder, context=CONTEXT).blind
+        return
     monkeypatch.setattr(module, "num2words", None)
     blind = open_target(folder, context=CONTEXT)
     assert not isinstance(blind, Seeing)

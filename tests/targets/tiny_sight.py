@@ -94,7 +94,7 @@ def build_words(sight: Path, folder: Path) -> Path:
     model.model.load_state_dict(whole.get_decoder().state_dict())
     model.lm_head.load_state_dict(whole.lm_head.state_dict())
     model.save_pretrained(folder)
-    _tokenizer("llava").save_pretrained(folder)
+    _save_tokenizer("llava", folder)
     return folder
 
 
@@ -110,8 +110,7 @@ def build_sight(family: str, folder: Path, seed: int = 0) -> Path:
             if parameter.ndim > 1:
                 parameter.mul_(0.3 / max(float(parameter.std()), 1e-6))
     model.save_pretrained(folder)
-    words = _tokenizer(family)
-    words.save_pretrained(folder)
+    _save_tokenizer(family, folder)
     _images(family, folder)
     (folder / "chat_template.jinja").write_text(_TEMPLATE.replace("MARK", FAMILIES[family]))
     return folder
@@ -149,6 +148,16 @@ def _config(family: str) -> Any:
 
 
 _GEMMA = {"image_token": "<image>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+
+
+def _save_tokenizer(family: str, folder: Path) -> None:
+    """Under the name of the class that transformers 4.57 wants of Qwen's."""
+    import json
+
+    _tokenizer(family).save_pretrained(folder)
+    if family.startswith("qwen"):
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": "Qwen2Tokenizer"}))
 
 
 def _tokenizer(family: str) -> Any:

@@ -82,9 +82,10 @@ def open_processor(folder: Path) -> Any:
     try:
         return _opened(folder)
     except Exception as error:
+        reason = one_line(error.__cause__ or error)
         raise UnsupportedModel(
-            f"the processor in {folder} cannot be opened ({one_line(error)}): install the package if it names one, or "
-            "copy the processor's files again"
+            f"the processor in {folder} cannot be opened ({reason}): install the package if it names one, or copy the "
+            "processor's files again"
         ) from error
 
 
@@ -139,7 +140,7 @@ class Eyes:
         self._next = vocab_size
         self._seen: WeakValueDictionary[bytes, Picture] = WeakValueDictionary()
         self._kept: OrderedDict[bytes, Picture] = OrderedDict()
-        self._model.get_decoder().register_forward_pre_hook(self._reached, with_kwargs=True)
+        _words(self._model).register_forward_pre_hook(self._reached, with_kwargs=True)
 
     def see(self, data: bytes) -> Picture:
         """What the model makes of an image file. Raises `InvalidRequest`, `TargetError`."""
@@ -207,8 +208,8 @@ class Eyes:
         raise UnsupportedModel(f"{type(self._model).__name__} hides its language model; use another model")
 
     def _reached(self, module: Any, given: Any, named: Mapping[str, Any]) -> None:
-        if getattr(self._here, "looking", False):
-            raise _Reached(named["inputs_embeds"], named.get("position_ids"))
+        if getattr(self._here, "looking", False) and (embeds := named.get("inputs_embeds")) is not None:
+            raise _Reached(embeds, named.get("position_ids"))
 
     def _ends(self) -> tuple[list[int], list[int]]:
         """What a model wants before and behind a picture's tokens; templates write it themselves."""
@@ -222,6 +223,12 @@ class Eyes:
                 if isinstance(value := getattr(owner, name, None), int):
                     return value
         raise UnsupportedModel(f"{type(self._model).__name__} names no image token; use another model")
+
+
+def _words(model: Any) -> Any:
+    """The language model inside, which transformers 4.57 finds only half-way down in some (Idefics 3's)."""
+    found = model.get_decoder()
+    return next((getattr(found, name) for name in ("language_model", "text_model") if hasattr(found, name)), found)
 
 
 def _image(data: bytes) -> Any:
