@@ -19,7 +19,7 @@ from sooner.draft import create_drafter
 from sooner.draft.cascade import CascadeDrafter
 from sooner.draft.table import packaged_table
 from sooner.engine import Engine
-from sooner.errors import DraftError, ModelError
+from sooner.errors import DraftError, ModelError, TargetError
 from sooner.prompt import PictureTemplate, SoundTemplate
 from sooner.protocols import Encoding, Hearing, Seeing
 
@@ -246,7 +246,7 @@ def open_model(
         files = place.resolve(model, offline=offline, progress=say)
         target = place.target(files, threads=threads, precision=precision, pool_tokens=pool_tokens, log=say)
         return target, Tokenizer.load(files.folder, eos_ids=files.eos_ids or None)
-    except ModelError as error:
+    except (ModelError, TargetError) as error:
         raise type(error)(f"draft model: {error}") from error
 
 

@@ -173,6 +173,15 @@ def test_a_model_that_does_not_fit_says_what_was_needed(room: Path, monkeypatch:
     refused("cpu has 0 MB free, the model needs 0 MB for its weights and 0 MB with a small cache", run(room / "llama"))
 
 
+def test_a_draft_that_does_not_fit_is_named(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sooner.targets.openvino import memory
+
+    left = iter([10**9, 100 * 1024])
+    monkeypatch.setattr(memory, "available_bytes", lambda: next(left))
+    result = run(room / "llama", "--draft", f"kind=model,path={room / 'foreign'}")
+    refused("draft model: cpu has 0 MB free, the model needs", result)
+
+
 def test_encoder_decoders_are_sent_to_torch_before_anything_is_converted(room: Path) -> None:
     result = invoke("run", "-m", str(room / "t5"), "w5", load=sooner.load)
     refused("holds an encoder-decoder model, which runs on torch: add --backend torch", result)

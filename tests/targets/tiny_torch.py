@@ -30,6 +30,19 @@ _SHAPE: dict[str, Any] = {
 }
 _KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 
+_LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
+
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
     "mistral": ("MistralConfig", {"sliding_window": 12}),
@@ -41,10 +54,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpt_oss": ("GptOssConfig", {"sliding_window": 12, "layer_types": _KINDS, "num_local_experts": 4}),
     "gpt2": ("GPT2Config", {"n_positions": CONTEXT, "n_embd": 32, "n_layer": 3, "n_head": 4}),
+    "phi3": ("Phi3Config", {}),
+    "gpt_neox": ("GPTNeoXConfig", {}),
+    "opt": ("OPTConfig", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4}),
+    "deepseek_v2": ("DeepseekV2Config", _LATENT),
+    "deepseek_v3": ("DeepseekV3Config", {**_LATENT, "n_group": 1, "topk_group": 1}),
     "bamba": ("BambaConfig", {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "attn_layer_indices": [1]}),
     "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention", "conv"]}),
     "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}),
 }
+
+
+def configuration(family: str, **more: Any) -> Any:
+    """What `build` makes a model of."""
+    import transformers
+
+    name, special = FAMILIES[family]
+    return getattr(transformers, name)(**{**_SHAPE, **special, **more})
 
 
 def build(family: str, folder: Path, seed: int = 0, **more: Any) -> Path:
@@ -52,9 +79,8 @@ def build(family: str, folder: Path, seed: int = 0, **more: Any) -> Path:
     import torch
     import transformers
 
-    name, special = FAMILIES[family]
+    config = configuration(family, **more)
     torch.manual_seed(seed)
-    config = getattr(transformers, name)(**{**_SHAPE, **special, **more})
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():

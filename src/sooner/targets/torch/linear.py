@@ -17,6 +17,9 @@ from torch import nn
 
 __all__ = ["PackedLinear", "can_pack", "pack_linears"]
 
+_ROUTERS = ("gate", "router")
+"""What chooses a token's experts is small, and some models multiply by its weights themselves (DeepSeek V2)."""
+
 
 class PackedLinear(nn.Module):
     """Computes what ``linear`` did, from ``packed``, a copy of its weights in an order of oneDNN's own. ``weight`` is
@@ -47,12 +50,13 @@ def can_pack(dtype: Any) -> bool:
 
 
 def pack_linears(model: Any) -> int:
-    """Replace every plain linear layer of ``model``; how many. The model computes as before and cannot be trained."""
+    """Replace every plain linear layer of ``model`` but routers; how many. The model computes as before and cannot be
+    trained."""
     found = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear
+        if type(child) is nn.Linear and name not in _ROUTERS
     ]
     for parent, name, child in found:
         setattr(parent, name, PackedLinear(child))
