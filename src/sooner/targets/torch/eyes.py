@@ -82,7 +82,7 @@ def open_processor(folder: Path) -> Any:
     try:
         return _opened(folder)
     except Exception as error:
-        reason = one_line(error.__cause__ or error)
+        reason = one_line(error.__cause__ if isinstance(error.__cause__, Exception) else error)
         raise UnsupportedModel(
             f"the processor in {folder} cannot be opened ({reason}): install the package if it names one, or copy the "
             "processor's files again"
