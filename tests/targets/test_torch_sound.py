@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,20 @@ def test_no_draft_budget_batch_or_cache_changes_a_bit(target: Any, opened: Any, 
     assert texts(opened(drafter, controller=FlickerController(7, seed=2)), prompts, **options) == want
     assert texts(opened(SuffixDrafter()), prompts, **options) == want
     assert texts(opened(SelfDrafter(target, eos_ids=(256,)), running=2), prompts, **options) == want
+
+
+def test_sounds_that_are_heard_while_others_are_written_change_nothing(opened: Any) -> None:
+    """Encoder and language run in the callers' threads, beside the engine's passes."""
+    engine = opened()
+    prompts = [asking(tones("abcdefgh"[i % 8 :][:3], korean=i % 2 == 1, seed=i)) for i in range(12)]
+    want = [visible(engine.generate(prompt, **OPTIONS)) for prompt in prompts]
+    again = opened()
+    again.target.ears._kept.clear()
+    again.target.ears._heard.clear()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda prompt: visible(again.generate(prompt, **OPTIONS)), prompts))
+    assert found == want
+    assert len({w[1] for w in want}) > 1
 
 
 def test_the_check_sees_a_neighbours_sound(target: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
