@@ -66,7 +66,7 @@ def connect(cpus: float, *, verbose: bool = False) -> bool:
         )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         if address:
-            raise _nobody(address, one_line(error)) from error
+            raise _nobody(address, one_line(error), "set RAY_AUTH_MODE=token if it asks for a token, ") from error
         raise InvalidRequest(f"Ray cannot start on this machine: {one_line(error)}") from error
     return True
 
@@ -94,8 +94,8 @@ def _speaks_grpc(sock: socket.socket) -> bool:
     return said[3:4] == bytes([_SETTINGS])
 
 
-def _nobody(address: str, reason: str) -> InvalidRequest:
-    remedy = "start one with `ray start --head`, or unset RAY_ADDRESS to have one started here"
+def _nobody(address: str, reason: str, first: str = "") -> InvalidRequest:
+    remedy = f"{first}start one with `ray start --head`, or unset RAY_ADDRESS to have one started here"
     return InvalidRequest(f"no Ray cluster answers at {address} ({reason}): {remedy}", "replicas")
 
 
