@@ -91,7 +91,8 @@ def build_words(sight: Path, folder: Path) -> Path:
         shape = {key: getattr(config, key) for key in _TEXT}
         config = transformers.Qwen2Config(**shape)
     model = transformers.AutoModelForCausalLM.from_config(config)
-    model.model.load_state_dict(whole.get_decoder().state_dict())
+    words = getattr(whole.model, "text_model", None) or whole.get_decoder()  # 4.57 calls all of Idefics 3 its decoder
+    model.model.load_state_dict(words.state_dict())
     model.lm_head.load_state_dict(whole.lm_head.state_dict())
     model.save_pretrained(folder)
     _save_tokenizer("llava", folder)
@@ -186,7 +187,10 @@ _PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "qwen2_vl": (
         "Qwen2VLImageProcessor",
-        {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1024}},
+        {
+            **{"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1024}},
+            **{"min_pixels": 64, "max_pixels": 1024},  # the same, as 4.57 reads it
+        },
         {},
     ),
     "idefics3": (
