@@ -135,7 +135,7 @@ def test_no_drafter_changes_a_text_with_pictures(
     want = [visible(answer) for answer in texts.plain]
     expected: dict[str, Any] = {"expected": texts.plain[0].text} if kind == "given" else {}
     drafter = drafter_of(kind, texts, tmp_path)
-    if kind == "memory":  # it remembers the first time
+    if kind in ("memory", "recycle", "cascade"):  # which remember the first time
         assert [visible(answer) for answer in texts.ask(PROMPTS, drafter)] == want
     beside = texts.ask(PROMPTS, drafter, chunk=16, **expected)
     assert [visible(answer) for answer in beside] == want
