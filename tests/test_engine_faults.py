@@ -146,6 +146,30 @@ def test_what_cannot_be_scored_ends_alone(drafting: bool, caplog: pytest.LogCapt
     check_free(engine)
 
 
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_choice_that_cannot_be_scored_ends_the_others_and_nothing_comes_after_an_end(failing: int) -> None:
+    engine = toy_engine(max_running=2)
+    good, passes = engine.target.score, 0
+
+    def score(works: Sequence[Work]) -> list[Rows]:
+        nonlocal passes
+        passes += len(works) == 2
+        if passes > 5 and (len(works) == 2 or works[0].session is engine.batch.running[failing].session):
+            raise MemoryError("the device is full")
+        return good(works)
+
+    engine.target.score = score  # type: ignore[method-assign]
+    handle = engine.submit(engine.request(PROMPTS[0], n=2, **OPTIONS))
+    while engine.busy:
+        engine.step()
+    for choice in (0, 1):
+        steps = [step for step in handle.steps if step.choice == choice]
+        assert [step.finish is not None for step in steps] == [False] * (len(steps) - 1) + [True]
+        assert [step.index for step in steps] == sorted(step.index for step in steps)
+        assert len(steps) > 3
+    check_free(engine)
+
+
 def test_sessions_that_a_failing_pass_has_changed_are_not_scored_again() -> None:
     engine = toy_engine(max_running=2)
     good = engine.target.score

@@ -117,6 +117,7 @@ class File:
         if data.getvalue() == b"damaged":
             raise RuntimeError("Format not\nrecognised")
         self.frames = 10**9 if data.getvalue() == b"a day" else 3
+        self.channels = 10**9 if data.getvalue() == b"an orchestra" else 2
 
     def __enter__(self) -> File:
         return self
@@ -137,6 +138,7 @@ def test_other_files_are_left_to_soundfile(monkeypatch: pytest.MonkeyPatch) -> N
     assert (found.rate, found.samples.tolist()) == (8000, pytest.approx([0.3, 0.2, 0.2]))
     refused(b"damaged", "Format not recognised")
     refused(b"a day", "has 125000 seconds")
+    refused(b"an orchestra", "1000000000 channels of 8000")
 
 
 def tone(pitch: float, rate: int) -> Sound:

@@ -145,8 +145,8 @@ class Engine:
         for slot, untimed, r in applied:
             if slot.session is not None:
                 slot.session.settle(untimed.path if untimed else ())
-            if untimed is None or isinstance(r, Exception):
-                continue
+            if untimed is None or isinstance(r, Exception) or untimed.finish != slot.sequence.finish:
+                continue  # the last: another choice of the request failed in this pass and ended this one, too
             step = replace(
                 untimed,
                 pass_rows=fed,

@@ -13,7 +13,17 @@ from urllib.parse import unquote, urlsplit
 
 from sooner.errors import InvalidRequest
 
-__all__ = ["MOST_BYTES", "MediaToken", "decode", "read_file", "read_media", "read_url", "text_of"]
+__all__ = [
+    "MOST_BYTES",
+    "MediaToken",
+    "decode",
+    "file_of",
+    "read_file",
+    "read_media",
+    "read_url",
+    "scheme_of",
+    "text_of",
+]
 
 MOST_BYTES = 32 << 20
 """The largest file that is read."""
@@ -37,12 +47,27 @@ def read_media(where: str, param: str, what: str) -> bytes:
 
     Raises `InvalidRequest` naming ``param``.
     """
-    scheme = urlsplit(where).scheme if ":" in where[:12] else ""
+    scheme = scheme_of(where)
     if scheme == "data":
         return read_url(where, param, what)
     if scheme in ("http", "https"):
         raise InvalidRequest(f"sooner fetches no {what}s: save {where[:100]} and give its path", param)
-    return read_file(Path(unquote(urlsplit(where).path)) if scheme == "file" else Path(where), param, what)
+    return read_file(file_of(where, param) if scheme == "file" else Path(where), param, what)
+
+
+def scheme_of(where: str) -> str:
+    """The scheme of a URL, empty for a path. Not by `urlsplit`, which remembers the URLs that it was given: a ``data:``
+    one may have megabytes."""
+    scheme, colon, _ = where[:12].partition(":")
+    return scheme.lower() if colon else ""
+
+
+def file_of(url: str, param: str) -> Path:
+    """The path that a ``file:`` URL names, resolved. Raises `InvalidRequest`."""
+    try:
+        return Path(unquote(urlsplit(url).path)).resolve()
+    except (OSError, RuntimeError, ValueError):
+        raise InvalidRequest("the URL names no file: check it", param) from None
 
 
 def read_file(path: Path, param: str, what: str) -> bytes:

@@ -10,10 +10,9 @@ import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from sooner.errors import InvalidRequest
-from sooner.media import MediaToken, read_file, read_media, read_url
+from sooner.media import MediaToken, file_of, read_file, read_media, read_url, scheme_of
 
 __all__ = ["PictureToken", "picture_part", "read_local", "read_served", "take_pictures"]
 
@@ -86,14 +85,14 @@ def read_served(where: str, param: str, folder: Path | None = None) -> bytes:
 
     Raises `InvalidRequest`, which does not tell whether a file outside is there.
     """
-    scheme = urlsplit(where).scheme if ":" in where[:12] else ""
+    scheme = scheme_of(where)
     if scheme == "data":
         return read_url(where, param, "picture")
     if scheme in ("http", "https"):
         raise InvalidRequest("this server fetches no pictures: send it as a base64 data URL", param)
     if scheme != "file" or folder is None:
         raise InvalidRequest("this server reads no files for callers: send the picture as a base64 data URL", param)
-    path = Path(unquote(urlsplit(where).path)).resolve()
+    path = file_of(where, param)
     if not path.is_relative_to(folder.resolve()):
         raise InvalidRequest("this server reads pictures from one folder, and the URL names another place", param)
     return read_file(path, param, "picture")

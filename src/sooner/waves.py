@@ -129,6 +129,9 @@ def _three_bytes(data: bytes) -> NDArray[np.int32]:
 _MOST_SECONDS = 600
 """Of a compressed file: one of a few bytes may hold days."""
 
+_MOST_SAMPLES = 2 * 48000 * _MOST_SECONDS
+"""Of all its channels, for the same reason."""
+
 
 def _other(data: bytes, param: str) -> Sound:
     """By soundfile (FLAC, OGG, MP3, rarer kinds of WAV). Raises `InvalidRequest`, with what installs it."""
@@ -145,6 +148,12 @@ def _other(data: bytes, param: str) -> Sound:
             rate = int(file.samplerate)
             if file.frames > _MOST_SECONDS * rate:
                 raise InvalidRequest(f"the sound has {file.frames / rate:.0f} seconds: cut it into pieces", param)
+            if file.frames * file.channels > _MOST_SAMPLES:
+                raise InvalidRequest(
+                    f"the sound has {file.channels} channels of {rate} samples a second: mix it down to one, as with "
+                    "ffmpeg -i FILE -ac 1 -ar 16000 FILE.wav",
+                    param,
+                )
             samples = file.read(dtype="float32", always_2d=True)
     except InvalidRequest:
         raise

@@ -173,6 +173,9 @@ BAD: list[tuple[str, list[str], str]] = [
     ("no base64", ["data:image/png;base64,@@"], "no valid base64"),
     ("an address", ["https://example.org/cat.png"], "fetches no pictures"),
     ("a file", ["file:///etc/passwd"], "reads no files"),
+    ("no data", ["data://[x"], "data URL"),
+    ("no address", ["http://[x"], "fetches no pictures"),
+    ("no file", ["file:///%00"], "reads no files"),
     ("nothing", [""], "at least 1 character"),
     ("too many", [url_of(png(i)) for i in range(200, 260)], "show fewer or smaller ones"),
 ]

@@ -43,12 +43,14 @@ def use_folder(folder: Path, *, name: str, source: str) -> ModelFiles:
 
 
 def _text_defaults(kind: str) -> Mapping[str, Any]:
-    """What configurations that hold a language model of ``kind`` leave out (LLaVA's), as transformers has it."""
+    """What configurations that hold a language model of ``kind`` leave out (LLaVA's), as transformers has it; not which
+    tokens end a text, which is the tokenizer's to say."""
     try:
         from transformers import CONFIG_MAPPING
     except ImportError:  # said when the model is opened
         return {}
-    return CONFIG_MAPPING[kind]().to_dict() if kind in CONFIG_MAPPING else {}
+    found = CONFIG_MAPPING[kind]().to_dict() if kind in CONFIG_MAPPING else {}
+    return {name: value for name, value in found.items() if not name.endswith("_token_id")}
 
 
 def exported(gguf: Path, *, name: str, source: str, say: Say) -> ModelFiles:
