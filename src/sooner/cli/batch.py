@@ -81,7 +81,9 @@ Side = Annotated[
 ]
 OnRay = Annotated[
     bool,
-    typer.Option("--ray", rich_help_panel="Workload", help="Answer with several engines, on Ray (needs sooner[ray])."),
+    typer.Option(
+        "--ray", rich_help_panel="Workload", help="Answer with several engines, on Ray (needs sooner\\[ray])."
+    ),
 ]
 Replicas = Annotated[
     int | None,

@@ -151,7 +151,7 @@ Replicas = Annotated[
         "--replicas",
         metavar="N|auto",
         rich_help_panel=_NET,
-        help="Run N engines side by side on Ray, or as many as the load asks for (needs sooner[ray]).",
+        help="Run N engines side by side on Ray, or as many as the load asks for (needs sooner\\[ray]).",
     ),
 ]
 Memory = Annotated[
