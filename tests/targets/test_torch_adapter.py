@@ -12,6 +12,7 @@ import pytest
 from tiny_torch import V, build, open_target
 
 from sooner.errors import CorruptModel, ModelNotFound, SoonerError, UnsupportedModel
+from sooner.targets.torch.adapter import adapter_name
 from sooner.types import Work
 
 pytestmark = pytest.mark.convert
@@ -110,3 +111,13 @@ def test_adapters_of_other_models_are_refused(llama: Path, tmp_path: Path) -> No
             build("llama", tmp_path / name, **more), tmp_path / f"{name}-lora", target_modules=["q_proj", "up_proj"]
         )
         refused(UnsupportedModel, "does not fit the model", llama, other)
+
+
+def test_the_same_weights_applied_otherwise_have_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sooner.targets.torch.adapter.find_spec", lambda name: object())
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
+    names = []
+    for alpha in (8, 16, 8):
+        (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": alpha}))
+        names.append(adapter_name(str(tmp_path)))
+    assert names[0] == names[2] != names[1]

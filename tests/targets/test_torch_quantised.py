@@ -53,9 +53,10 @@ def transformers_own(folder: Path, config: Any = None) -> Any:
         return model(torch.tensor([TOKENS])).logits[0, 8:].float().numpy()
 
 
-def near(ours: Any, theirs: Any) -> bool:
-    """Rows scored in passes of other widths, in arithmetic of eight bits: near, but not the same numbers."""
-    return float(np.abs(ours - theirs).mean()) < 0.1 * float(theirs.std())
+def like(ours: Any, theirs: Any, plain: Any) -> bool:
+    """Scored in passes of other widths, in arithmetic of eight bits: not the same numbers, but far nearer than those of
+    the model that is not quantised."""
+    return float(np.abs(ours - theirs).mean()) < 0.5 * float(np.abs(plain - theirs).mean())
 
 
 @installed("bitsandbytes")
@@ -65,10 +66,10 @@ def test_bitsandbytes_on_the_processor(folder: Path, bits: str) -> None:
 
     theirs = transformers_own(folder, BitsAndBytesConfig(**{f"load_in_{bits}": True}))
     target = open_target(folder, quantization=bits)
-    assert near(rows(target), theirs)
+    plain = transformers_own(folder)
+    assert like(rows(target), theirs, plain)
+    assert not like(rows(open_target(folder)), theirs, plain)  # negative control
     assert target.fingerprint["quantization"] == bits
-    if bits == "4bit":
-        assert not near(transformers_own(folder), theirs)  # negative control
 
 
 def int8() -> Any:
@@ -80,7 +81,9 @@ def int8() -> Any:
 @installed("torchao")
 def test_a_configuration_of_torchao(folder: Path) -> None:
     target = open_target(folder, quantization=int8())
-    assert near(rows(target), transformers_own(folder, int8()))
+    theirs, plain = transformers_own(folder, int8()), transformers_own(folder)
+    assert like(rows(target), theirs, plain)
+    assert not like(rows(open_target(folder)), theirs, plain)  # negative control
     assert "TorchAo" in target.fingerprint["quantization"]
 
 
@@ -92,7 +95,7 @@ def test_a_folder_that_torchao_quantised(folder: Path, tmp_path: Path) -> None:
     given = {"quantization_config": int8(), "device_map": {"": "cpu"}}
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given).save_pretrained(tmp_path)
     target = open_target(tmp_path)
-    assert near(rows(target), rows(open_target(folder, quantization=int8())))
+    assert like(rows(target), rows(open_target(folder, quantization=int8())), rows(open_target(folder)))
     assert target.fingerprint["quantization"] == "the model's own"
 
 

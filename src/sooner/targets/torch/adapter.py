@@ -21,7 +21,7 @@ _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
 def adapter_name(folder: str) -> str:
-    """The hash of the adapter's weights, by which answers name it; read before the model is.
+    """The hash of the adapter, weights and how they are applied, by which answers name it; read before the model is.
 
     Raises `ModelNotFound`, `CorruptModel`, and `UnsupportedModel` for other adapters than LoRA or without peft.
     """
@@ -35,7 +35,8 @@ def adapter_name(folder: str) -> str:
         raise CorruptModel(f"the adapter {folder} has no weights ({' or '.join(_WEIGHTS)}); copy it again")
     try:
         config = json.loads((where / _CONFIG).read_text("utf-8"))
-        kind, found = config.get("peft_type"), hashlib.sha256(weights.read_bytes())
+        kind, found = config.get("peft_type"), hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+        found.update(weights.read_bytes())
     except (OSError, ValueError, AttributeError) as error:
         raise CorruptModel(f"the adapter {folder} cannot be read ({one_line(error)}); copy it again") from error
     if kind != "LORA":
