@@ -3,6 +3,7 @@
 # make test-page the chat page in Chromium                 make test-ray  replicas and batches on Ray, in .venv-ray
 # make soak      the long measurements; commit benchmarks/results afterwards
 # make test-ends what meets transformers, on the oldest and on the newest version that is supported
+# make test-quantised adapters and quantised models, with peft, torchao and bitsandbytes
 #
 # Everything lives in .venv; only what needs torch lives in .venv-all. A stamp file per set of extras makes a second
 # run do no pip work at all; a changed pyproject.toml installs again.
@@ -12,11 +13,12 @@ VENV := .venv
 VENV_ALL := .venv-all
 VENV_RAY := .venv-ray
 VENV_END := .venv-transformers
+VENV_QUANTISED := .venv-quantised
 ENDS := 4.57.6 5.24.0
 TORCH := $(shell sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml | head -n 1)
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint test-page test-ray test-all test-ends soak clean
+.PHONY: demo test lint test-page test-ray test-all test-ends test-quantised soak clean
 
 demo: $(VENV)/.installed
 	@$(VENV)/bin/sooner run "Why is the sky blue? Explain it to a child in three sentences." --max-tokens 128
@@ -43,11 +45,14 @@ test-ends: $(ENDS:%=$(VENV_END)-%/.installed)
 	@for end in $(ENDS); do echo "transformers $$end"; $(VENV_END)-$$end/bin/python -m pytest --durations=10 -m convert \
 		tests/targets/test_torch_*.py tests/integrations/test_transformers*.py || exit; done
 
+test-quantised: $(VENV_QUANTISED)/.installed
+	$(VENV_QUANTISED)/bin/python -m pytest -m convert tests/targets/test_torch_adapter.py tests/targets/test_torch_quantised.py
+
 soak: $(VENV)/.installed-test
 	@for script in $$(grep -l "^if __name__" benchmarks/*.py); do echo "$$script"; $(VENV)/bin/python "$$script" || exit; done
 
 clean:
-	rm -rf $(VENV) $(VENV_ALL) $(VENV_RAY) $(ENDS:%=$(VENV_END)-%) dist
+	rm -rf $(VENV) $(VENV_ALL) $(VENV_RAY) $(VENV_QUANTISED) $(ENDS:%=$(VENV_END)-%) dist
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sooner needs Python 3.11 or newer: make PYTHON=python3.11 demo")'
@@ -80,4 +85,11 @@ $(VENV_END)-%/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV_END)-$*
 	@$(VENV_END)-$*/bin/python $(PIP_INSTALL) "$(TORCH)"
 	@$(VENV_END)-$*/bin/python $(PIP_INSTALL) "transformers==$*" --editable ".[torch,test]"
+	@touch $@
+
+$(VENV_QUANTISED)/.installed: pyproject.toml
+	@echo "Installing sooner with peft, torchao and bitsandbytes into $(VENV_QUANTISED), once ..."
+	@$(PYTHON) -m venv $(VENV_QUANTISED)
+	@$(VENV_QUANTISED)/bin/python $(PIP_INSTALL) "$(TORCH)"
+	@$(VENV_QUANTISED)/bin/python $(PIP_INSTALL) "transformers>=5.5" peft torchao bitsandbytes accelerate --editable ".[torch,test]"
 	@touch $@
