@@ -22,6 +22,7 @@ __all__ = [
     "EMPTY_DRAFT",
     "NO_BANS",
     "ROOT",
+    "RUNNING_STATES",
     "TARGET",
     "Bans",
     "Draft",
@@ -52,6 +53,9 @@ ROOT = -1
 
 TARGET = "target"
 """The source of tokens that no drafter guessed."""
+
+RUNNING_STATES = ("mamba", "recurrent", "rwkv", "xlstm", "falcon_h1")
+"""Words in the names of models, or of their layers, that keep one running state instead of an entry per token."""
 
 VerifyRule = Literal["coupled", "rejection", "block", "typical", "lenience"]
 FinishReason = Literal["stop", "length", "abort", "error"]

@@ -84,6 +84,7 @@ def test_a_model_that_misplaces_what_follows_a_picture_is_not_let_through(
     monkeypatch.setattr(sight, "_shift", lambda session, held: 0)
     target = open_target(build_sight("qwen2_vl", tmp_path), context=CONTEXT)
     assert "computes other rows" in target.blind
+    assert target.plan.token_bytes == target.runner.kv.token_bytes
 
 
 def test_in_fixed_shapes_it_reads_text(llava: Path) -> None:

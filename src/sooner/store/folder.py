@@ -15,6 +15,7 @@ from typing import Any
 from sooner.errors import CorruptModel, ModelNotFound, UnsupportedModel
 from sooner.store.gguf_tokenizer import GgufVocabulary
 from sooner.store.manifest import ModelFiles
+from sooner.types import RUNNING_STATES
 
 __all__ = [
     "IR",
@@ -33,7 +34,7 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_target_positions", "s
 _RELATIVE = {"seq_length": 512}
 """The context of encoder-decoder models whose relative positions have no end (T5's): what they were trained on."""
 
-_STATES = ("mamba", "rwkv", "recurrent", "xlstm", "ssm_state")
+_STATES = (*RUNNING_STATES, "ssm_state")
 """Words in the names of models with a running state, or of what only they configure."""
 
 SETTINGS = (

@@ -18,6 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sooner.errors import TargetError, UnsupportedModel
 from sooner.targets.torch.attention import Attending
+from sooner.types import RUNNING_STATES
 
 __all__ = ["OLDEST", "TOO_NEW", "Port", "cache_name", "check_version", "inner", "refuse_state", "running_states"]
 
@@ -26,9 +27,8 @@ OLDEST, TOO_NEW = (4, 57), (6,)
 
 _NAME = "sooner"
 _HOW = {"scaling": "scaling", "sliding_window": "window", "softcap": "softcap", "s_aux": "sinks"}
-_STATEFUL = ("linear_attention", "mamba", "conv", "recurrent", "rwkv", "hybrid")
-_STATEFUL_MODELS = ("mamba", "recurrent", "rwkv", "xlstm", "falcon_h1")
-"""Words in the names of models whose configurations, in some versions, do not tell layers apart."""
+_STATEFUL = (*RUNNING_STATES, "linear_attention", "conv", "hybrid")
+"""Words in the names of such layers; of a model alone the last say nothing (hybrids may have attention throughout)."""
 
 
 class PassCache(Cache):
@@ -132,10 +132,13 @@ def inner(model: Any) -> Any:
 
 
 def running_states(config: Any) -> list[str]:
-    """The kinds of a model's layers that keep a running state instead of entries per token."""
+    """The kinds of a model's layers that keep a running state instead of entries per token.
+
+    The model's name tells where its configuration, in some versions, does not tell layers apart.
+    """
     model = config.get_text_config().model_type
     kinds = sorted({kind for kind in _layer_kinds(config) if any(word in kind for word in _STATEFUL)})
-    return kinds or [model for word in _STATEFUL_MODELS if word in model][:1]
+    return kinds or [model for word in RUNNING_STATES if word in model][:1]
 
 
 def refuse_state(config: Any, name: str) -> None:

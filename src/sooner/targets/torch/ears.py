@@ -24,7 +24,7 @@ from sooner.targets.torch.cross import EncoderPort
 from sooner.types import Bans
 from sooner.waves import Sound, resample
 
-__all__ = ["Ears", "Heard", "open_extractor"]
+__all__ = ["Ears", "Heard", "has_ears", "open_extractor"]
 
 _KEPT = 8
 """Sounds that stay encoded when no text is written of them."""
@@ -38,6 +38,11 @@ class Heard:
     id: int
     sound: Sound
     states: Any
+
+
+def has_ears(config: Any) -> bool:
+    """Whether such a model hears sounds: its encoder reads them as Whisper's does."""
+    return type(config) in transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING and config.model_type == "whisper"
 
 
 def open_extractor(folder: Path) -> Any:

@@ -20,9 +20,10 @@ from sooner.targets.torch import model as models
 from sooner.targets.torch.adapter import adapter_name
 from sooner.targets.torch.adopt import adopt
 from sooner.targets.torch.cache import check_version, refuse_state
+from sooner.targets.torch.ears import has_ears
 from sooner.targets.torch.eyes import has_eyes
 from sooner.targets.torch.memory import MemoryPlan, plan_memory
-from sooner.targets.torch.pair import adopt_pair, hears, refuse_encoder, refuse_options, token_bytes
+from sooner.targets.torch.pair import adopt_pair, refuse_options, refuse_unread, token_bytes
 from sooner.targets.torch.sight import adopt_sight
 from sooner.targets.torch.sound import adopt_sound
 from sooner.targets.torch.source import SourceTarget
@@ -92,9 +93,9 @@ def load(
     config = models.read_config(files.folder)
     refuse_state(config, str(files.folder))
     pair = bool(getattr(config, "is_encoder_decoder", False))
-    listens = pair and hears(config)
+    listens = pair and has_ears(config)
     if pair:
-        refuse_encoder(config, str(files.folder))
+        refuse_unread(config, str(files.folder))
         refuse_options({"strict": strict, "compile": compile, "taps": taps, "adapter": adapter})
     eyes = has_eyes(config) and not pair
     sees = eyes and not (strict or compile or taps)

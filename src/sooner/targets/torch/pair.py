@@ -18,6 +18,7 @@ from sooner.targets.torch.adopt import settle_rule, tolerance
 from sooner.targets.torch.check import LENGTH, check_model
 from sooner.targets.torch.cross import CrossRunner, EncoderPort
 from sooner.targets.torch.device import full_name
+from sooner.targets.torch.ears import has_ears
 from sooner.targets.torch.kv import KVTensors
 from sooner.targets.torch.layout import RowRule
 from sooner.targets.torch.linear import can_pack, pack_linears
@@ -30,9 +31,8 @@ from sooner.types import Logits
 __all__ = [
     "adopt_decoder",
     "adopt_pair",
-    "hears",
-    "refuse_encoder",
     "refuse_options",
+    "refuse_unread",
     "token_bytes",
     "token_id",
 ]
@@ -48,17 +48,12 @@ def refuse_options(given: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{wanted[0]} is for decoder-only models, not for an encoder-decoder: drop it", wanted[0])
 
 
-def refuse_encoder(config: Any, name: str) -> None:
+def refuse_unread(config: Any, name: str) -> None:
     """Raises `UnsupportedModel` for an encoder that reads neither tokens nor sound as Whisper's does."""
-    if type(config) not in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING and not hears(config):
+    if type(config) not in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING and not has_ears(config):
         raise UnsupportedModel(
             f"{name} has an encoder that reads what sooner does not prepare; use a model such as T5, BART or Whisper"
         )
-
-
-def hears(config: Any) -> bool:
-    """Whether the model's encoder reads sound as Whisper's does."""
-    return type(config) in transformers.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING and config.model_type == "whisper"
 
 
 def token_bytes(config: Any, itemsize: int, context: int) -> int:
@@ -66,7 +61,7 @@ def token_bytes(config: Any, itemsize: int, context: int) -> int:
     layers = getattr(config, "num_decoder_layers", None) or getattr(config, "decoder_layers", None)
     heads = getattr(config, "decoder_attention_heads", None) or config.num_attention_heads
     width = getattr(config, "d_kv", None) or config.hidden_size // heads
-    share = 1 + config.max_source_positions / context if hears(config) else 1
+    share = 1 + config.max_source_positions / context if has_ears(config) else 1
     return int((layers or config.num_hidden_layers) * heads * width * 2 * itemsize * share)
 
 

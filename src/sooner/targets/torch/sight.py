@@ -146,7 +146,7 @@ def adopt_sight(
     try:
         _check(target, shown, tolerance(model, model.dtype))
     except UnsupportedModel as error:
-        plain = TorchTarget(target.runner, plan, vocab_size=target.vocab_size, fingerprint=target.fingerprint)
+        plain = TorchTarget(target.runner, target.plan, vocab_size=target.vocab_size, fingerprint=target.fingerprint)
         plain.row_invariant = target.row_invariant
         return _blind(plain, error, log)
     target.slots.purge()
