@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commandline import InterruptedTarget, Toy, invoke
+from sooner.cli.prompt import read_prompt
 from sooner.engine import Engine
 from sooner.trace import Trace, read_step
 from sooner.types import Step
@@ -290,3 +294,27 @@ def test_sounds_that_cannot_be_heard_are_refused_in_a_line(
     assert said in result.err
     assert result.err.count("\n") == 1
     assert toy.loads == (said.startswith("this model"))  # what can be known without a model is said without one
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdin", "want"),
+    [
+        (lambda: io.TextIOWrapper(io.BytesIO(b"Kim, Lee\n")), "Kim, Lee"),
+        (lambda: io.TextIOWrapper(io.BytesIO(b"\n")), ""),
+        (lambda: os.fdopen(os.open(os.devnull, os.O_RDONLY)), ""),
+        (lambda: os.fdopen(os.open(os.devnull, os.O_WRONLY)), ""),  # nohup's
+        (lambda: Terminal(io.BytesIO(b"Kim, Lee\n")), ""),
+    ],
+)
+def test_beside_a_sound_the_prompt_is_what_is_piped_in(
+    stdin: Callable[[], Any], want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stdin() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert read_prompt("said", None, needed=False) == "said"
+        assert read_prompt(None, None, needed=False) == want

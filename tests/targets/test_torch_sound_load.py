@@ -104,13 +104,18 @@ def test_the_command_line_writes_a_sound_down(folder: Path, tmp_path: Path) -> N
     path = tmp_path / "talk.wav"
     path.write_bytes(wav(SOUNDS[1]))
     options = ("-m", str(folder), "--backend", "torch", "--device", "cpu", "--audio", str(path), "--json")
-    for words, message in (
-        ((), asking(SOUNDS[1])),
-        (("--language", "en", "--task", "translate"), asking(SOUNDS[1], language="en", task="translate")),
+    after = asking(SOUNDS[1])
+    after[0]["content"].append({"type": "text", "text": "hag cab"})
+    for words, piped, message in (
+        ((), b"", asking(SOUNDS[1])),
+        ((), b"hag cab\n", after),
+        (("hag cab",), b"not read", after),
+        (("--language", "en", "--task", "translate"), b"\n", asking(SOUNDS[1], language="en", task="translate")),
     ):
-        result = invoke("run", *options, *words, load=sooner.load)
+        result = invoke("run", *options, *words, stdin=piped, load=sooner.load)
         assert result.code == 0, result.err
         assert json.loads(result.out)["token_ids"] == list(engine.generate(message).token_ids)
+    assert engine.generate(after).token_ids != engine.generate(asking(SOUNDS[1])).token_ids
 
 
 def test_a_server_takes_sounds_in_the_request_alone(folder: Path) -> None:

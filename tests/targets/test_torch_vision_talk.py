@@ -244,7 +244,9 @@ def test_the_command_line_shows_pictures(commanded: Any, tmp_path: Path) -> None
         "both": [one, two],
     }.items():
         flags = [word for image in images for word in ("--image", image)]
-        result = commanded("run", WORDS, *flags, "--json", "--ignore-eos", "--seed", "1", "-t", "1")
+        said: dict[str, Any] = {"stdin": f"{WORDS}\n".encode()} if name == "url" else {}
+        words = () if said else (WORDS,)
+        result = commanded("run", *words, *flags, "--json", "--ignore-eos", "--seed", "1", "-t", "1", **said)
         assert result.code == 0, result.err
         answers[name] = json.loads(result.out)
     ids = {name: answer["token_ids"] for name, answer in answers.items()}

@@ -18,12 +18,12 @@ __all__ = ["ask", "expected_text", "read_prompt", "sound_of", "user_message"]
 
 def read_prompt(prompt: str | None, file: str | None, *, raw: bool = False, needed: bool = True) -> str:
     """The prompt from the argument, ``file`` (behind the argument, if both) or standard input; none where it is not
-    ``needed`` and nobody gives one.
+    ``needed`` and nobody gives one. What is piped in is read to its end.
 
     Newlines that end a file or a pipe are dropped unless ``raw``. Raises `InvalidRequest` if there is none.
     """
     if prompt is None and file is None and not needed:
-        return ""
+        return _piped()
     if file is None and (prompt == "-" or (prompt is None and not sys.stdin.isatty())):
         prompt, file = None, "-"
     if prompt is None and file is None:
@@ -61,16 +61,33 @@ _BLIND = (
 """What sooner has of drafters and their sets without `given`; of a stranger's nothing is known."""
 
 
+def _piped() -> str:
+    """What is piped in: nothing from a terminal, from an empty input or from one that cannot be read, as nohup's."""
+    try:
+        data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    except OSError:
+        return ""
+    return _decoded(data, _STDIN).strip()
+
+
 def _read(file: str, option: str = "--file") -> str:
-    where = "standard input" if file == "-" else file
+    where = _STDIN if file == "-" else file
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{where} is not UTF-8 text: convert it first, as with iconv -t utf-8") from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidRequest(f"{option} {where} cannot be read ({reason}): check the path") from None
+    return _decoded(data, where)
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{where} is not UTF-8 text: convert it first, as with iconv -t utf-8") from None
+
+
+_STDIN = "standard input"
 
 
 def ask(
