@@ -94,6 +94,20 @@ def _peers(results: Path) -> str:
     return "\n\n".join([what, "\n".join(lines), markdown(result)])
 
 
+def _torch(results: Path) -> str:
+    """The torch target and drafting in `generate`, by category, over `generate` and its prompt lookup."""
+    record = _read(results / "torch_cpu.json")
+    ways = ("prompt lookup", "speed_up", "sooner plain", "sooner")
+
+    def row(name: str, found: Mapping[str, Any]) -> list[str]:
+        ratios = [(found[way], "over generate") for way in ways] + [(found["sooner"], "over prompt lookup")]
+        return [name, *("{:.2f} [{:.2f}, {:.2f}]".format(*of[over]) for of, over in ratios)]
+
+    head = ["category", *(f"{way} / generate" for way in ways), "sooner / prompt lookup"]
+    body = [row(name.replace("_", " "), found) for name, found in record["categories"].items()]
+    return _table(head, [*body, row("all", record["all"])])
+
+
 def _acceptance(results: Path) -> str:
     """Alpha by drafter and temperature."""
     path = results / "theory-acceptance.json"
@@ -187,6 +201,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "simulation": _simulation,
     "theory-acceptance": _acceptance,
     "theory-lengths": _lengths,
+    "torch": _torch,
 }
 
 
