@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +47,28 @@ def test_replicas_of_a_batch_are_for_ray(tmp_path: Path) -> None:
     for more in (("--ray", "--replicas", "0"), ("--replicas", "2")):
         refused = invoke("batch", str(prompts), "-o", str(tmp_path / "out.jsonl"), *more)
         assert (refused.code, "--replicas must be at least 1" in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_ray_starts_without_its_watch_on_memory_and_a_cluster_that_is_there_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    seen: list[tuple[object, str | None]] = []
+    watch = "RAY_memory_monitor_refresh_ms"
+
+    def init(address: str, **_: object) -> None:
+        seen.append((address, os.environ.get(watch)))
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)  # the little of it that is asked
+    monkeypatch.setattr(ray_cluster, "_reach", lambda address: None)
+    for name in (watch, "RAY_ADDRESS", "RAY_USAGE_STATS_ENABLED"):
+        monkeypatch.setenv(name, "")  # so that what is set there is taken back
+        monkeypatch.delenv(name)
+    if joined:
+        monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert ray_cluster.connect(1.0, verbose=False) is not joined
+    assert seen == ([("head:6379", None)] if joined else [("local", "0")])
 
 
 @pytest.mark.parametrize("address", ["somewhere", "host:", ":6379", "host:port"])
