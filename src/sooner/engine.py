@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,8 @@ class Engine:
     ``template`` renders chat messages (None: only raw text and token ids are accepted). Without a drafter every
     step's draft is empty. The other options are those of `batch.Batch`. Safe to use from several threads.
     ``alternatives``, once set, gives the steps of later requests `Odds` that name so many of the likeliest tokens;
-    ``cost`` is what the target's passes cost on this machine, where it was measured.
+    ``cost`` is what the target's passes cost on this machine, where it was measured. ``open_model`` opens draft models
+    as the target was opened (None: nobody said how).
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Engine:
         self.warning: str | None = None
         self.alternatives: int | None = None
         self.cost: CostCurve | None = None
+        self.open_model: Callable[[str], tuple[Target, TextCodec]] | None = None
         self._ids = itertools.count()
         self._turns = Turns()
         self._stepping = False

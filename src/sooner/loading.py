@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from sooner.backend import choose_backend
 from sooner.control.cost import CostCurve, measure_cost
@@ -42,12 +42,6 @@ AUTO_DRAFT = "auto"
 """What ``sooner tune`` found to be fastest for the model on this machine, else `DEFAULT_DRAFT`."""
 
 log = logging.getLogger("sooner")
-
-
-class _Opens(Protocol):
-    """A target with what opens draft models as it was opened itself."""
-
-    open_model: Callable[[str], tuple[Target, TextCodec]]
 
 
 def load(
@@ -108,7 +102,7 @@ def load(
         template = SoundTemplate(target, codec)
     if place.heads:
         cast("OpenVINOTarget", target).heads = partial(open_head, files=files, taps=taps, threads=threads, say=progress)
-    cast("_Opens", target).open_model = partial(
+    opening = partial(
         open_model,
         threads=threads,
         precision=precision,
@@ -118,8 +112,8 @@ def load(
         progress=progress,
     )
     if draft == AUTO_DRAFT and budget is None and controller is None:
-        draft, budget = _tuned(target, codec, files.sha256, progress, remember=remember)
-    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, say=progress)
+        draft, budget = _tuned(target, codec, files.sha256, progress, opening, remember=remember)
+    drafter = make_drafter(draft, target, codec, files.sha256, remember=remember, opening=opening, say=progress)
     curve = _cost(target, threads)  # before lanes: it is the price of passes without one
     place.ready(target, curve, warm, max_running)
     if controller is None:
@@ -134,7 +128,7 @@ def load(
         name=files.name,
         max_running=max_running,
     )
-    engine.cost = curve
+    engine.cost, engine.open_model = curve, opening
     return engine
 
 
@@ -143,6 +137,7 @@ def _tuned(
     codec: TextCodec,
     model: str,
     progress: Callable[[str], None] | None,
+    opening: Callable[[str], tuple[Target, TextCodec]],
     *,
     remember: bool,
 ) -> tuple[str | Drafter | None, int | None]:
@@ -157,7 +152,7 @@ def _tuned(
             return DEFAULT_DRAFT, profile.budget
         specs = [*profile.draft, *(["memory"] if remember and profile.draft and "memory" not in profile.draft else [])]
         try:
-            return make_drafter(specs or None, target, codec, model), profile.budget
+            return make_drafter(specs or None, target, codec, model, opening=opening), profile.budget
         except DraftError as error:
             say(f"profile of this model is ignored: {error}; sooner tune makes a new one")
     return DEFAULT_DRAFT, None
@@ -175,8 +170,8 @@ def make_drafter(
 ) -> Drafter | None:
     """The drafter for what `load` was given; short forms go into a cascade, which calibrates what they claim.
 
-    ``opening`` loads draft models (default: as `load` opened ``target``, else `open_model`); ``say`` gets one-line
-    messages about them.
+    ``opening`` loads draft models (an engine's ``open_model``; None: `open_model`); ``say`` gets one-line messages
+    about them.
     """
     if draft is None:
         return None
@@ -202,7 +197,7 @@ def make_drafter(
         "model": model,
         "shelf": shelved,
         "tables": tables,
-        "open_model": opening or getattr(target, "open_model", open_model),
+        "open_model": opening or open_model,
         "say": say or log.info,
         "tuned_skip": lambda: _tuned_skip(target, say or log.info),
         "open_head": heads or _no_heads,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sooner.loading import _tuned
+from sooner.loading import _tuned, open_model
 from sooner.protocols import Drafter
 from sooner.store.profile import Profile, cores, find_profile, save_profile
 from sooner.targets.toy import ToyTarget
@@ -91,7 +91,7 @@ def test_loading_uses_it() -> None:
 
     def tuned() -> tuple[str | Drafter | None, int | None]:
         said.clear()
-        return _tuned(target, codec, "", said.append, remember=False)
+        return _tuned(target, codec, "", said.append, open_model, remember=False)
 
     assert (tuned(), said) == (("cascade", None), [])
     save_profile(target.fingerprint, Profile(("suffix", "ngram:max=3"), 5))

@@ -83,7 +83,8 @@ class Drafters:
             return None
         engine = self._engine
         asked = DEFAULT_DRAFT if tuple(specs) == (DEFAULT_DRAFT,) else list(specs)
-        made = make_drafter(asked, engine.target, engine.codec, engine.fingerprint.get("model", ""))
+        model = engine.fingerprint.get("model", "")
+        made = make_drafter(asked, engine.target, engine.codec, model, opening=engine.open_model)
         if isinstance(made, CascadeDrafter) and len(made.members) == 1:
             return made.members[0]  # alone, it is trusted less by nobody: its drafts are scored as they are
         return made

@@ -41,7 +41,8 @@ class Configuration:
         if self.plain:
             return Equipment(None, FixedController(0))
         specs = DEFAULT_DRAFT if self.draft == (DEFAULT_DRAFT,) else list(self.draft)
-        drafter = make_drafter(specs, engine.target, engine.codec, engine.fingerprint.get("model", ""))
+        model = engine.fingerprint.get("model", "")
+        drafter = make_drafter(specs, engine.target, engine.codec, model, opening=engine.open_model)
         chosen = copy.deepcopy(controller) if self.budget is None else FixedController(self.budget)
         return Equipment(drafter, chosen)
 

@@ -85,8 +85,9 @@ class Lab:
         options = {"max": length, **parse_spec(name)}
         if options["kind"] in ("model", "layerskip"):
             options = {"thrifty": False, "width": 1, **options}
-        model = self.engine.fingerprint.get("model", "")
-        merged = make_drafter([options], self.engine.target, self.engine.codec, model)
+        engine = self.engine
+        model = engine.fingerprint.get("model", "")
+        merged = make_drafter([options], engine.target, engine.codec, model, opening=engine.open_model)
         assert isinstance(merged, CascadeDrafter)
         return Chained(merged.members[0])
 

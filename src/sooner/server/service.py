@@ -196,7 +196,7 @@ def _switched(engine: Engine) -> DraftSwitch:
 
     def make(specs: Specs) -> Drafter:
         model = str(engine.target.fingerprint.get("model", ""))
-        drafter = make_drafter(list(specs), engine.target, engine.codec, model)
+        drafter = make_drafter(list(specs), engine.target, engine.codec, model, opening=engine.open_model)
         assert drafter is not None
         return drafter
 
