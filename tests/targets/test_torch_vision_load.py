@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sooner.errors import InvalidRequest
 from sooner.prompt import demand_pictures
 from sooner.protocols import Seeing
 from sooner.store import resolve_folder
-from sooner.targets.torch import sight
+from sooner.targets.torch import from_files, sight
 from sooner.targets.torch.eyes import open_processor
 
 pytestmark = pytest.mark.convert
@@ -82,9 +83,11 @@ def test_a_model_that_misplaces_what_follows_a_picture_is_not_let_through(
 ) -> None:
     """Negative control of the check at load."""
     monkeypatch.setattr(sight, "_shift", lambda session, held: 0)
+    plan = from_files._plan
+    monkeypatch.setattr(from_files, "_plan", lambda *given, **how: replace(plan(*given, **how), token_bytes=1))
     target = open_target(build_sight("qwen2_vl", tmp_path), context=CONTEXT)
     assert "computes other rows" in target.blind
-    assert target.plan.token_bytes == target.runner.kv.token_bytes
+    assert target.plan.token_bytes == target.runner.kv.token_bytes > 1
 
 
 def test_in_fixed_shapes_it_reads_text(llava: Path) -> None:
