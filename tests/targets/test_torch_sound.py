@@ -21,6 +21,7 @@ from sooner.media import text_of
 from sooner.prompt import SoundTemplate
 from sooner.protocols import Hearing
 from sooner.sounds import SoundToken
+from sooner.targets.torch.kept import Kept
 from sooner.text import Tokenizer
 from sooner.types import ROOT, Work
 from test_engine_laws import visible
@@ -131,8 +132,7 @@ def test_sounds_that_are_heard_while_others_are_written_change_nothing(opened: A
     prompts = [asking(tones("abcdefgh"[i % 8 :][:3], korean=i % 2 == 1, seed=i)) for i in range(12)]
     want = [visible(engine.generate(prompt, **OPTIONS)) for prompt in prompts]
     again = opened()
-    again.target.ears._kept.clear()
-    again.target.ears._heard.clear()
+    again.target.ears._kept = Kept(again.target.ears._kept.next)  # it has heard nothing
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda prompt: visible(again.generate(prompt, **OPTIONS)), prompts))
     assert found == want
@@ -224,7 +224,7 @@ def test_sounds_are_encoded_once_and_forgotten_with_their_texts(opened: Any, tar
         del target.ears._port.states
     gc.collect()
     assert len(target._kept) <= target.decoder.slots.count
-    assert len(target.ears._heard) <= 8 + target.decoder.slots.count
+    assert len(target.ears._kept) <= 8 + target.decoder.slots.count
 
 
 def test_drafters_see_the_text_alone(opened: Any) -> None:

@@ -7,13 +7,11 @@ passes or messages.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import transformers
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
@@ -21,13 +19,11 @@ from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 from sooner.errors import ContextOverflow, InvalidRequest, UnsupportedModel, one_line
 from sooner.sounds import SoundToken
 from sooner.targets.torch.cross import EncoderPort
+from sooner.targets.torch.kept import Kept
 from sooner.types import Bans
 from sooner.waves import Sound, resample
 
 __all__ = ["Ears", "Heard", "has_ears", "open_extractor"]
-
-_KEPT = 8
-"""Sounds that stay encoded when no text is written of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +34,11 @@ class Heard:
     id: int
     sound: Sound
     states: Any
+
+    @property
+    def ids(self) -> int:
+        """As `sooner.targets.torch.kept.Numbered`."""
+        return 1
 
 
 def has_ears(config: Any) -> bool:
@@ -66,10 +67,7 @@ class Ears:
         self._port = port
         self._extractor = extractor
         self._settings = _Settings(port.model)
-        self._lock = threading.Lock()
-        self._next = vocab_size
-        self._heard: WeakValueDictionary[bytes, Heard] = WeakValueDictionary()
-        self._kept: OrderedDict[bytes, Heard] = OrderedDict()
+        self._kept: Kept[Heard] = Kept(vocab_size)
         self.rate = int(extractor.sampling_rate)
         self.longest_s = float(extractor.n_samples / self.rate)
         never, first = (self._settings.ids(f"{name}suppress_tokens", vocab_size) for name in ("", "begin_"))
@@ -95,17 +93,11 @@ class Ears:
             )
         samples = resample(sound, self.rate)
         key = hashlib.sha256(samples.tobytes()).digest()
-        with self._lock:
-            heard = self._heard.get(key)
-            if heard is None:
-                states = self._port.states(self.features(samples))
-                heard = self._heard[key] = Heard(self, self._next, Sound(samples, self.rate), states)
-                self._next += 1
-            self._kept[key] = heard
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return heard
+        return self._kept.get(key, partial(self._encoded, samples))
+
+    def _encoded(self, samples: Any) -> Heard:
+        states = self._port.states(self.features(samples))
+        return Heard(self, self._kept.next, Sound(samples, self.rate), states)
 
     def features(self, samples: Any) -> dict[str, Any]:
         """What the encoder is given for ``samples`` at ``rate``."""

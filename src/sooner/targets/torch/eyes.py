@@ -12,13 +12,12 @@ import hashlib
 import inspect
 import io
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 import transformers
@@ -27,11 +26,9 @@ from sooner.errors import InvalidRequest, MissingExtra, SoonerError, TargetError
 from sooner.pictures import PictureToken
 from sooner.targets.torch.cache import inner
 from sooner.targets.torch.device import out_of_memory
+from sooner.targets.torch.kept import Kept
 
 __all__ = ["Eyes", "Picture", "has_eyes", "open_processor"]
-
-_KEPT = 8
-"""Pictures that stay encoded when no text shows them."""
 
 _MOST_PIXELS = 64_000_000
 """Of one picture: more is refused before it is decoded."""
@@ -51,9 +48,14 @@ class Picture:
     places: Any
     shift: int
 
+    @property
+    def ids(self) -> int:
+        """As `sooner.targets.torch.kept.Numbered`."""
+        return int(self.rows.shape[0])
+
     def tokens(self) -> list[int]:
         """The layout with the picture's own ids."""
-        own = (PictureToken(self.base + place, self, place) for place in range(self.rows.shape[0]))
+        own = (PictureToken(self.base + place, self, place) for place in range(self.ids))
         return [next(own) if token == self.mark else token for token in self.layout]
 
 
@@ -127,7 +129,8 @@ class _Stills:
 
 
 class Eyes:
-    """The eyes of ``model``. Pictures are encoded one at a time, each once as long as a text shows it."""
+    """The eyes of ``model``. Pictures are decoded and encoded one at a time, and encoded once as long as a text shows
+    them."""
 
     def __init__(self, model: Any, processor: Any, vocab_size: int) -> None:
         self._model = inner(model)
@@ -135,27 +138,17 @@ class Eyes:
         self._takes = frozenset(inspect.signature(self._model.forward).parameters)
         self.mark = self._mark()
         self.ends = self._ends()
-        self._lock = threading.Lock()
         self._here = threading.local()
-        self._next = vocab_size
-        self._seen: WeakValueDictionary[bytes, Picture] = WeakValueDictionary()
-        self._kept: OrderedDict[bytes, Picture] = OrderedDict()
+        self._kept: Kept[Picture] = Kept(vocab_size)
         _words(self._model).register_forward_pre_hook(self._reached, with_kwargs=True)
 
     def see(self, data: bytes) -> Picture:
         """What the model makes of an image file. Raises `InvalidRequest`, `TargetError`."""
-        image = _image(data)
-        key = hashlib.sha256(repr(image.size).encode() + image.tobytes()).digest()
-        with self._lock:
-            picture = self._seen.get(key)
-            if picture is None:
-                picture = self._seen[key] = self._encoded(image)
-                self._next += len(picture.layout)
-            self._kept[key] = picture
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return picture
+        with self._kept.turn:  # one large picture's pixels in memory, not one for each thread
+            image = _image(data)
+            key = hashlib.sha256(repr(image.size).encode())
+            key.update(image.tobytes())
+            return self._kept.get(key.digest(), partial(self._encoded, image))
 
     def prepared(self, image: Any) -> dict[str, Any]:
         """What the processor makes of a text that is one picture: the model's inputs, on its device."""
@@ -194,7 +187,7 @@ class Eyes:
             own = positions[-3:, 0, at]
             places, shift = own - at[0], int(own.max()) + 1 - at[0] - len(at)
         layout = tuple(ids[len(before) : len(ids) - len(behind)])
-        return Picture(self, self._next, layout, self.mark, embeds[0, at].clone(), places, shift)
+        return Picture(self, self._kept.next, layout, self.mark, embeds[0, at].clone(), places, shift)
 
     @torch.inference_mode()
     def _reach(self, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
