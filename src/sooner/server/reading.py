@@ -41,7 +41,9 @@ class Asked:
 
 
 class Reader:
-    """Reads bodies for one engine. Its methods take milliseconds for long prompts and are safe in any thread."""
+    """Reads bodies for one engine. Its methods are safe in any thread. They take milliseconds for long prompts; for a
+    body that is ``heavy`` as long as its grammar takes to compile, its pictures and sounds to be decoded and encoded.
+    """
 
     def __init__(self, engine: Engine, switch: DraftSwitch, settings: Settings) -> None:
         self._engine = engine

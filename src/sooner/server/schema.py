@@ -153,10 +153,9 @@ class CommonBody(_Strict):
     user: StrictStr | None = Field(None, description="A label of the caller's; it has no effect")
 
     @property
-    def compiles(self) -> bool:
-        """Whether a grammar has to be compiled for it."""
-        names = ("response_format", "grammar", "regex", "tools")
-        return any(getattr(self, name, None) is not None for name in names)
+    def heavy(self) -> bool:
+        """Whether reading it may take long: a grammar has to be compiled, or a file to be decoded and encoded."""
+        return any(form is not None for form in (self.response_format, self.grammar, self.regex))
 
     @model_validator(mode="before")
     @classmethod
@@ -186,6 +185,12 @@ class ChatBody(CommonBody):
     modalities: list[Literal["text"]] | None = None
     store: Literal[False] | None = None
     service_tier: Literal["auto", "default"] | None = None
+
+    @property
+    def heavy(self) -> bool:
+        """As `CommonBody.heavy`; calls have a grammar, too."""
+        parts = (part for message in self.messages if isinstance(message.content, list) for part in message.content)
+        return super().heavy or self.tools is not None or any(not isinstance(part, TextPart) for part in parts)
 
 
 class TextBody(CommonBody):

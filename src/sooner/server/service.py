@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -48,8 +49,8 @@ class Ready:
         self.driver = Driver(engine, self.switch, settings, observer)
         self.reader = Reader(engine, self.switch, settings)
         self._settings = settings
-        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="sooner-compiler")
-        self._compiling = 0
+        self._heavy = ThreadPoolExecutor(1, thread_name_prefix="sooner-heavy")
+        self._queued = 0
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         watch = self.metrics.watch
         watch("num_requests_running", "Choices in the current pass", lambda: self.driver.running)
@@ -58,24 +59,25 @@ class Ready:
         watch("kv_cache_usage_perc", "Share of the KV cache that is held, 0 to 1", lambda: cache_usage(engine))
 
     async def read(self, read: Callable[[Body, str], Asked], body: Body, salt: str) -> Asked:
-        """``read(body, salt)`` in a thread. Those with a grammar to compile wait for one another, each key in its turn.
+        """``read(body, salt)`` in a thread. Heavy bodies wait for one another, each key in its turn, and none waits for
+        them that is not heavy.
 
         Raises what reading raises, and `Refusal` when too many wait or it takes longer than the answer may.
         """
         loop = asyncio.get_running_loop()
-        if not body.compiles:
+        if not body.heavy:
             return await loop.run_in_executor(None, read, body, salt)
-        if self._compiling > self._settings.max_waiting:
+        if self._queued > self._settings.max_waiting:
             raise busy(1)
-        limit = body.timeout or self._settings.timeout_s
-        self._compiling += 1
+        limit = min(body.timeout or math.inf, self._settings.timeout_s)
+        self._queued += 1
         try:
             async with asyncio.timeout(limit), self._turns[salt]:
-                return await loop.run_in_executor(self._compiler, read, body, salt)
+                return await loop.run_in_executor(self._heavy, read, body, salt)
         except TimeoutError:
             raise too_slow(limit) from None
         finally:
-            self._compiling -= 1
+            self._queued -= 1
 
     async def close(self) -> None:
         """End everything that runs."""
@@ -83,7 +85,7 @@ class Ready:
         if self.tracer is not None:
             await asyncio.sleep(0)  # the last answers are still being reported
             await asyncio.to_thread(self.tracer.close)
-        self._compiler.shutdown(wait=False, cancel_futures=True)
+        self._heavy.shutdown(wait=False, cancel_futures=True)
 
     def warning(self) -> str | None:
         """What the engine complains of."""

@@ -18,9 +18,9 @@ class Settings:
     ``hosts``: names by which the server may be addressed (a page elsewhere cannot then reach a server on this machine
     by renaming itself); None = any. ``verify``: the verification rule of every request. ``draft_kinds``: what a
     request's ``draft`` may name. ``max_running``: choices decoded side by side, as the engine was
-    told; ``max_waiting``: choices queued beyond those. ``timeout_s``: most seconds
-    from a request to the end of its answer; ``read_timeout_s``: most seconds until a request's head is there, and until
-    its body is; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
+    told; ``max_waiting``: choices queued beyond those, and heavy bodies that wait to be read. ``timeout_s``: most
+    seconds from a request to the end of its answer; ``read_timeout_s``: most seconds until a request's head is there,
+    and until its body is; ``write_timeout_s``: most seconds a reader may leave a chunk untaken;
     ``drain_s``: seconds that running answers get after SIGTERM. ``max_body``: bytes of one request; None = 1 MB, and
     32 MB where the model takes pictures or sounds (at the door of replicas 1 MB). ``max_prompt_tokens``: None = the
     model's context. ``max_n``, ``max_prompts``, ``max_top_logprobs``, ``max_stops``: what one request may ask for.
