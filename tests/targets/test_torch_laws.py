@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_torch import V, build, grown, open_target
+from tiny_torch import V, build, fresh, grown, open_target
 
 from sooner.control.fixed import FixedController
 from sooner.engine import Engine
@@ -64,18 +64,6 @@ def test_the_check_sees_one_unit_in_the_last_place(target: Any, monkeypatch: pyt
 
     monkeypatch.setattr(target, "score", nudged)
     assert texts(target, TreeDrafter(1, vocab_size=V), temperature=0.9, running=1) != want
-
-
-def fresh(target: Any, tokens: Sequence[int], fed: Work) -> Any:
-    """The rows of ``fed`` one path at a time, each in a session of its own."""
-    rows = []
-    for node in range(ROOT, len(fed.draft)):
-        session = target.open(salt="fresh")
-        path = [fed.draft.tokens[i] for i in fed.draft.path(node)]
-        rows.append(target.score([Work(session, (*tokens, *fed.tokens, *path))])[0].logits[0].copy())
-        session.close()
-        target.slots.purge()
-    return np.stack(rows)
 
 
 def wander(target: Any, seed: int, steps: int = 8) -> None:

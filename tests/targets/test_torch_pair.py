@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tiny_pair import END, PAIRS, build_pair, with_tokenizer
-from tiny_torch import V, grown, open_target
+from tiny_pair import END, PAIRS, build_pair, mix_sources, with_tokenizer
+from tiny_torch import V, fresh, grown, open_target
 
 import sooner
 from sooner.control.fixed import FixedController
@@ -86,28 +86,8 @@ def test_no_draft_budget_batch_or_cache_changes_a_bit(target: Any, temperature: 
 def test_the_check_sees_a_neighbours_source(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: every text of a pass reads the first one's source."""
     want = texts(target, temperature=0.0, running=1)
-    attending = target._runner.attending
-
-    def mixed(passed: Any) -> Any:
-        runner = target._runner
-        runner.sources = dict.fromkeys(runner.sources, next(iter(runner.sources.values()), runner.spare))
-        return attending(passed)
-
-    monkeypatch.setattr(target._runner, "attending", mixed)
+    mix_sources(target, monkeypatch)
     assert texts(target, temperature=0.0, running=4) != want
-
-
-def fresh(target: Any, tokens: Sequence[int], fed: Work) -> Any:
-    """The rows of ``fed`` one path at a time, each in a session of its own, with its source read anew."""
-    rows = []
-    for node in range(ROOT, len(fed.draft)):
-        target._kept.clear()
-        session = target.open(salt="fresh")
-        path = [fed.draft.tokens[i] for i in fed.draft.path(node)]
-        rows.append(target.score([Work(session, (*tokens, *fed.tokens, *path))])[0].logits[0].copy())
-        session.close()
-        target.decoder.slots.purge()
-    return np.stack(rows)
 
 
 def wander(target: Any, seed: int, steps: int = 7) -> None:

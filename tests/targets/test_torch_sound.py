@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tiny_pair import mix_sources
 from tiny_sound import CONTEXT, RATE, V, asking, build_sound, engine_over, heard, id_of, own, tones, wav, written
-from tiny_torch import grown, open_target
+from tiny_torch import fresh, grown, open_target
 
+from sooner.completion import Completion
 from sooner.draft.model import ModelDrafter
 from sooner.draft.self import SelfDrafter
 from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import Engine
-from sooner.errors import ContextOverflow, DraftError, InvalidRequest, TargetError
+from sooner.errors import ContextOverflow, DraftError, InvalidRequest, SoonerError, TargetError
 from sooner.media import text_of
 from sooner.prompt import SoundTemplate
 from sooner.protocols import Hearing
 from sooner.sounds import SoundToken
+from sooner.targets.torch.cross import Crossing
 from sooner.targets.torch.kept import Kept
 from sooner.text import Tokenizer
 from sooner.types import ROOT, Work
@@ -108,6 +112,12 @@ def texts(engine: Engine, prompts: list[Any], **more: Any) -> list[Any]:
     return [visible(c) for c in engine.generate_many(prompts, **{**OPTIONS, **more})]
 
 
+def followed(found: list[Completion]) -> tuple[int, int]:
+    """Drafted tokens that were accepted, and all of them."""
+    accepted, drafted = (sum(getattr(c.speculation, name) for c in found) for name in ("accepted", "drafted"))
+    return accepted, drafted
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.2])
 def test_no_draft_budget_batch_or_cache_changes_a_bit(target: Any, opened: Any, temperature: float) -> None:
     assert target.row_invariant, target.fingerprint
@@ -120,10 +130,17 @@ def test_no_draft_budget_batch_or_cache_changes_a_bit(target: Any, opened: Any, 
     assert texts(engine, prompts, **options) == want  # from the cache
     shown = [tuple(text_of(engine.request(prompt).prompt)) for prompt in prompts]
     drafter = TreeDrafter(1, {s: list(w[1]) for s, w in zip(shown, want, strict=True)}, vocab_size=V)
-    assert texts(opened(drafter, running=3), prompts, **options) == want
-    assert texts(opened(drafter, controller=FlickerController(7, seed=2)), prompts, **options) == want
-    assert texts(opened(SuffixDrafter()), prompts, **options) == want
-    assert texts(opened(SelfDrafter(target, eos_ids=(256,)), running=2), prompts, **options) == want
+    for drafting, how in (
+        (drafter, {"running": 3}),
+        (drafter, {"controller": FlickerController(7, seed=2)}),
+        (SuffixDrafter(), {}),
+        (SelfDrafter(target, eos_ids=(256,)), {"running": 2}),
+    ):
+        found = opened(drafting, **how).generate_many(prompts, **{**OPTIONS, **options})
+        assert [visible(c) for c in found] == want
+        accepted, drafted = followed(found)
+        assert accepted > 0, drafting.name
+    assert accepted == drafted, "the target itself was not followed"
 
 
 def test_sounds_that_are_heard_while_others_are_written_change_nothing(opened: Any) -> None:
@@ -139,31 +156,54 @@ def test_sounds_that_are_heard_while_others_are_written_change_nothing(opened: A
     assert len({w[1] for w in want}) > 1
 
 
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_language_that_is_listened_for_in_the_middle_of_a_pass_waits_for_its_end(
+    locked: bool, target: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not locked, a negative control: the pass finds that the model was run by somebody else."""
+    ears, prompt = target.ears, asking(SOUNDS[1])
+    [want] = texts(opened(), [prompt])
+    engine, heard = opened(), ears.attend(SOUNDS[2])
+    language = ears._language(heard)
+    own, waiting, found = ears._port._turn, threading.Event(), list[int]()
+    other = threading.Thread(target=lambda: found.append(ears._language(heard)))
+
+    class Turn:
+        def __enter__(self) -> None:
+            if threading.current_thread() is other:
+                waiting.set()
+            if locked:
+                own.acquire()
+
+        def __exit__(self, *_: Any) -> None:
+            if locked:
+                own.release()
+
+    cross = Crossing.cross
+
+    def interrupted(self: Crossing, *given: Any) -> Any:
+        if other.ident is None:
+            other.start()
+            waiting.wait() if locked else other.join()
+        return cross(self, *given)
+
+    monkeypatch.setattr(ears._port, "_turn", Turn())
+    monkeypatch.setattr(Crossing, "cross", interrupted)
+    if locked:
+        assert texts(engine, [prompt]) == [want]
+    else:
+        with pytest.raises(SoonerError, match="run by somebody else"):
+            engine.generate(prompt, **OPTIONS)
+    other.join()
+    assert found == [language]
+
+
 def test_the_check_sees_a_neighbours_sound(target: Any, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: every text of a pass reads the first one's sound."""
     prompts = [asking(sound) for sound in SOUNDS]
     want = texts(opened(running=1), prompts)
-    attending = target._runner.attending
-
-    def mixed(passed: Any) -> Any:
-        runner = target._runner
-        runner.sources = dict.fromkeys(runner.sources, next(iter(runner.sources.values()), runner.spare))
-        return attending(passed)
-
-    monkeypatch.setattr(target._runner, "attending", mixed)
+    mix_sources(target, monkeypatch)
     assert texts(opened(), prompts) != want
-
-
-def fresh(target: Any, tokens: Sequence[int], fed: Work) -> Any:
-    """The rows of ``fed`` one path at a time, each in a session of its own."""
-    rows = []
-    for node in range(ROOT, len(fed.draft)):
-        session = target.open(salt="fresh")
-        path = [fed.draft.tokens[i] for i in fed.draft.path(node)]
-        rows.append(target.score([Work(session, (*tokens, *fed.tokens, *path))])[0].logits[0].copy())
-        session.close()
-        target.decoder.slots.purge()
-    return np.stack(rows)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -270,7 +310,7 @@ def test_a_draft_model_listens_by_itself_or_with_the_targets_ears(folder: Path, 
         found = engine.generate_many(prompts, **OPTIONS)
         assert engine.warning is None
         assert [visible(c) for c in found] == want
-        accepted, drafted = (sum(getattr(c.speculation, n) for c in found) for n in ("accepted", "drafted"))
+        accepted, drafted = followed(found)
         assert drafted > 0
         assert (accepted == drafted) == twin
         assert ("which reads every source once for both" in said[-1]) == twin, said

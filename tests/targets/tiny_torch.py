@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from sooner.types import ROOT, Draft
+from sooner.types import ROOT, Draft, Work
 
 V = 64
 CONTEXT = 160
@@ -108,3 +108,18 @@ def grown(rng: np.random.Generator, most: int, pick: Callable[[], int] | None = 
             nodes.append(node)
     n = len(nodes)
     return Draft(tuple(t for t, _ in nodes), tuple(p for _, p in nodes), (0.5,) * n, ("tree",) * n)
+
+
+def fresh(target: Any, tokens: Sequence[int], fed: Work) -> Any:
+    """The rows of ``fed`` one path at a time, each in a session of its own, with its source, if any, read anew."""
+    decoder = getattr(target, "decoder", target)
+    rows = []
+    for node in range(ROOT, len(fed.draft)):
+        if decoder is not target:
+            target._kept.clear()
+        session = target.open(salt="fresh")
+        path = [fed.draft.tokens[i] for i in fed.draft.path(node)]
+        rows.append(target.score([Work(session, (*tokens, *fed.tokens, *path))])[0].logits[0].copy())
+        session.close()
+        decoder.slots.purge()
+    return np.stack(rows)
