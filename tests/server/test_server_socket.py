@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +21,10 @@ from serving import MESSAGES, toy_engine
 from test_server_lives import BODY, Slow, _mixed, _solo
 
 from commandline import invoke
+from listening import listening_with, wait_for
 from sooner.errors import InvalidRequest
 from sooner.server import Service, Settings
-from sooner.server.host import bind, serve
+from sooner.server.host import bind
 from test_engine_laws import check_free
 
 TESTS = Path(__file__).parent.parent
@@ -34,28 +34,9 @@ TESTS = Path(__file__).parent.parent
 def listening(target: Slow | None = None, settings: Settings | None = None) -> Iterator[tuple[str, Service]]:
     """A server in a thread; its address. When it ends, everything of the engine is free."""
     engine = toy_engine(target or Slow(0.0))
-    service = Service(lambda: engine, settings or Settings())
-    sock = bind("127.0.0.1", 0)
-    address = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    thread = threading.Thread(target=serve, args=(service, sock))
-    thread.start()
-    try:
-        wait_for(address)
+    with listening_with(engine, settings) as (address, service):
         yield address, service
-    finally:
-        service.on_failure()  # the server leaves in order
-        thread.join()
     check_free(engine)
-
-
-def wait_for(address: str) -> None:
-    """Until the model is there."""
-    for _ in range(2000):
-        with suppress(httpx2.HTTPError):
-            if httpx2.get(f"{address}/health").status_code == 200:
-                return
-        time.sleep(0.01)
-    raise TimeoutError(address)
 
 
 def port_of(address: str) -> int:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,12 @@ from tiny_sight import CONTEXT, asking, build_sight, letters, opened_engine, png
 from tiny_torch import open_target
 
 from commandline import Result, invoke
+from listening import listening_with
 from sooner.control.fixed import FixedController
 from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import Engine
 from sooner.errors import ContextOverflow, InvalidRequest, TargetError
-from sooner.server import Service, Settings
-from sooner.server.host import bind, serve
+from sooner.server import Settings
 from sooner.targets.torch import eyes
 from test_engine_laws import visible
 
@@ -138,26 +135,6 @@ def _confused(inputs: Any) -> Any:
     raise ValueError("features do not match")
 
 
-@contextmanager
-def listening(engine: Engine, settings: Settings | None = None) -> Iterator[str]:
-    """A server on a socket of this machine, in a thread; its address."""
-    service = Service(lambda: engine, settings or Settings())
-    sock = bind("127.0.0.1", 0)
-    address = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    thread = threading.Thread(target=serve, args=(service, sock))
-    thread.start()
-    try:
-        for _ in range(3000):
-            with suppress(httpx2.HTTPError):
-                if httpx2.get(f"{address}/health").status_code == 200:
-                    break
-            time.sleep(0.02)
-        yield address
-    finally:
-        service.on_failure()  # the server leaves in order
-        thread.join()
-
-
 def url_of(data: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(data).decode()
 
@@ -206,17 +183,17 @@ def test_image_urls_over_http_and_bad_ones_beside_an_answer_that_goes_on(engine:
             assert texts[0] == texts[1] == texts[2] != texts[3]
             assert again.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 12
 
-    with listening(engine) as address:
+    with listening_with(engine) as (address, _):
         asyncio.run(test(address))
 
 
 def test_a_model_with_eyes_takes_larger_bodies(engine: Engine) -> None:
     noise = png(1, 700, 700)
     assert 1 << 20 < len(url_of(noise)) < 4 << 20
-    with listening(engine) as address:
+    with listening_with(engine) as (address, _):
         reply = httpx2.post(f"{address}/v1/chat/completions", json=body(url_of(noise), max_tokens=2), timeout=120)
         assert reply.status_code == 200, reply.text
-    with listening(engine, Settings(max_body=1 << 20)) as address:
+    with listening_with(engine, Settings(max_body=1 << 20)) as (address, _):
         reply = httpx2.post(f"{address}/v1/chat/completions", json=body(url_of(noise), max_tokens=2), timeout=120)
         assert reply.status_code == 413
         assert "--max-body" in reply.json()["error"]["message"]
