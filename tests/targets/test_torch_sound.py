@@ -24,7 +24,6 @@ from sooner.media import text_of
 from sooner.prompt import SoundTemplate
 from sooner.protocols import Hearing
 from sooner.sounds import SoundToken
-from sooner.targets.torch.cross import Crossing
 from sooner.targets.torch.kept import Kept
 from sooner.text import Tokenizer
 from sooner.types import ROOT, Work
@@ -32,6 +31,9 @@ from test_engine_laws import visible
 from toy import FlickerController, ToyCodec, TreeDrafter
 
 pytestmark = pytest.mark.convert
+pytest.importorskip("torch", exc_type=ImportError)
+
+from sooner.targets.torch.cross import Crossing  # noqa: E402  # torch first
 
 SOUNDS = [tones("abc"), tones("hgfedc", korean=True), tones("dada"), tones("b", korean=True), tones("faceg")]
 OPTIONS: dict[str, Any] = {"max_tokens": 16, "seed": 5, "logprobs": 2, "ignore_eos": True}

@@ -16,13 +16,15 @@ from sooner.engine import Engine
 from sooner.loading import make_drafter
 from sooner.media import text_of
 from sooner.protocols import Drafter
-from sooner.targets.torch import sight
 from sooner.text import Tokenizer
 from sooner.train.table import build_table
 from test_engine_laws import visible
 from toy import FlickerController, TreeDrafter
 
 pytestmark = pytest.mark.convert
+pytest.importorskip("torch", exc_type=ImportError)
+
+from sooner.targets.torch import sight  # noqa: E402  # torch first
 
 WORDS = "abcabcabcabc"
 PROMPTS = [asking(png(1), text=WORDS), asking(text=WORDS), asking(png(2, 56, 32), png(1), text=WORDS)]

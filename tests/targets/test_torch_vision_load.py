@@ -18,10 +18,12 @@ from sooner.errors import InvalidRequest
 from sooner.prompt import demand_pictures
 from sooner.protocols import Seeing
 from sooner.store import resolve_folder
-from sooner.targets.torch import from_files, sight
-from sooner.targets.torch.eyes import open_processor
 
 pytestmark = pytest.mark.convert
+pytest.importorskip("torch", exc_type=ImportError)
+
+from sooner.targets.torch import from_files, sight  # noqa: E402  # torch first
+from sooner.targets.torch.eyes import open_processor  # noqa: E402  # torch first
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,12 @@ from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import Engine
 from sooner.errors import ContextOverflow, InvalidRequest, TargetError
 from sooner.server import Settings
-from sooner.targets.torch import eyes
 from test_engine_laws import visible
 
 pytestmark = pytest.mark.convert
+pytest.importorskip("torch", exc_type=ImportError)
+
+from sooner.targets.torch import eyes  # noqa: E402  # torch first
 
 WORDS = "abcabcabc"
 
