@@ -2,7 +2,7 @@
 prompt lookup, its `generate` drafting with `speed_up`, and ours, taken in turns on the same prompts. Writes
 benchmarks/results/torch_cpu.json.
 
-    python benchmarks/torch_cpu.py [--per-category 4] [--max-tokens 64] [--categories summarization rag writing]
+    python benchmarks/torch_cpu.py [--per-category 2] [--max-tokens 48] [--categories summarization rag writing]
 
 Needs the extra torch; `make soak`, which has none, passes over it.
 """
@@ -133,15 +133,15 @@ def figures(times: dict[str, list[float]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--per-category", type=int, default=4)
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--categories", nargs="*", default=["summarization", "rag", "writing", "roleplay"])
+    parser.add_argument("--per-category", type=int, default=2)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--categories", nargs="*", help="all of Spec-Bench's unless you say otherwise")
     options = parser.parse_args()
     if find_spec("torch") is None or find_spec("transformers") is None:
         print('torch_cpu.py needs pip install "sooner[torch]"; passed over')
         return
     found = prompts(options.per_category)
-    given = {name: found[name] for name in options.categories if name in found} or {"code": [REWRITE_CODE]}
+    given = {name: found[name] for name in options.categories or found if name in found} or {"code": [REWRITE_CODE]}
     result = measure(given, options.max_tokens)
     for name, record in result["all"].items():
         over = {base: f"{v[0]:.2f}x [{v[1]:.2f}, {v[2]:.2f}]" for base, v in record.items() if base.startswith("over")}

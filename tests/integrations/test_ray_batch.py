@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # Ray's own
     pytest.mark.timeout(900),
 ]
-pytest.importorskip("ray.data", exc_type=ImportError)
+pytest.importorskip("ray.data", exc_type=ImportError)  # the plain suite collects this file, too
 
 from sooner.jobs.ray import Plan, answer_on_ray  # noqa: E402  # Ray first
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
-pytest.importorskip("ray.serve", exc_type=ImportError)
+pytest.importorskip("ray.serve", exc_type=ImportError)  # the plain suite collects this file, too
 
 import httpx2  # noqa: E402  # Ray first
 from ray_deployment import body, events  # noqa: E402

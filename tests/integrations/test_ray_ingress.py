@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]  # Ray's own
-pytest.importorskip("ray.serve", exc_type=ImportError)
+pytest.importorskip("ray.serve", exc_type=ImportError)  # the plain suite collects this file, too
 
 from ray.exceptions import ActorDiedError, RayActorError  # noqa: E402  # Ray first
 from ray.serve.exceptions import BackPressureError  # noqa: E402

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),  # Ray's own
     pytest.mark.timeout(900),
 ]
-pytest.importorskip("ray.serve", exc_type=ImportError)
+pytest.importorskip("ray.serve", exc_type=ImportError)  # the plain suite collects this file, too
 
 from ray_deployment import Deployment, answer, body, deployed, events  # noqa: E402  # Ray first
 

@@ -31,7 +31,7 @@ from test_engine_laws import visible
 from toy import FlickerController, ToyCodec, TreeDrafter
 
 pytestmark = pytest.mark.convert
-pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)  # the plain suite collects this file, too
 
 from sooner.targets.torch.cross import Crossing  # noqa: E402  # torch first
 

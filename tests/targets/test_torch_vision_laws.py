@@ -22,7 +22,7 @@ from test_engine_laws import visible
 from toy import FlickerController, TreeDrafter
 
 pytestmark = pytest.mark.convert
-pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)  # the plain suite collects this file, too
 
 from sooner.targets.torch import sight  # noqa: E402  # torch first
 

@@ -20,7 +20,7 @@ from sooner.protocols import Seeing
 from sooner.store import resolve_folder
 
 pytestmark = pytest.mark.convert
-pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)  # the plain suite collects this file, too
 
 from sooner.targets.torch import from_files, sight  # noqa: E402  # torch first
 from sooner.targets.torch.eyes import open_processor  # noqa: E402  # torch first

@@ -25,7 +25,7 @@ from sooner.server import Settings
 from test_engine_laws import visible
 
 pytestmark = pytest.mark.convert
-pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("torch", exc_type=ImportError)  # the plain suite collects this file, too
 
 from sooner.targets.torch import eyes  # noqa: E402  # torch first
 
