@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sooner
+from commandline import invoke
 from sooner.cli.app import app
 from sooner.control.fixed import FixedController
 from sooner.draft import create_drafter
@@ -84,6 +86,17 @@ def test_commands_choose_it(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     assert answer["fingerprint"]["engine"].startswith("torch ")
     assert answer["usage"]["completion_tokens"] == 6
+
+
+def test_a_full_disk_in_an_export_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise importlib.import_module("safetensors").SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    done = invoke("models", "export", "SmolLM2-135M-Instruct", str(tmp_path / "hf"))
+    assert done.code == 2
+    assert "model-00000.safetensors cannot be written (I/O error: No space left" in done.err
+    assert "free some space" in done.err
 
 
 def test_options_of_torch_need_torch() -> None:

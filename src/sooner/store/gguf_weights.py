@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from sooner.errors import one_line
 
 __all__ = ["hugging_face_name", "llama3_scaling", "write_safetensors"]
 
@@ -67,7 +70,11 @@ def llama3_scaling(factors: Any, theta: float) -> dict[str, Any]:
 
 
 def write_safetensors(gguf: Path, folder: Path) -> None:
-    """Write ``model-*.safetensors`` and their index into ``folder``, whose ``config.json`` describes the model."""
+    """Write ``model-*.safetensors`` and their index into ``folder``, whose ``config.json`` describes the model.
+
+    Raises `OSError`.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     config = _completed(gguf, folder / "config.json")
@@ -79,7 +86,10 @@ def write_safetensors(gguf: Path, folder: Path) -> None:
         nonlocal shards
         if shard:
             name = f"model-{shards:05d}.safetensors"
-            save_file(shard, folder / name, metadata={"format": "pt"})
+            try:
+                save_file(shard, folder / name, metadata={"format": "pt"})
+            except SafetensorError as error:  # as it calls a full disk
+                raise OSError(EIO, one_line(error), str(folder / name)) from error
             index.update(dict.fromkeys(shard, name))
             shard.clear()
             shards += 1
